@@ -1,0 +1,122 @@
+# Copyright (c) 2026, The ai_infra.gpu_rack authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The only place that runs tools and touches evidence files. Everything else in module_utils is pure."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import BLOCKING, Check, Evidence, result
+
+GATE_ARGS: dict[str, dict[str, Any]] = {
+    "captured": {"type": "path"},
+    "evidence_dir": {"type": "path"},
+    "enforce": {"type": "bool", "default": True},
+    "timeout": {"type": "float", "default": 60.0},
+}
+"""Options every gate module takes; documented in the fragment ai_infra.gpu_rack.gate."""
+
+_KILL_GRACE_S = 2.0
+
+
+def run(argv: Sequence[str], timeout: float, env: Mapping[str, str] | None = None, stdin: str | None = None) -> Evidence:
+    """Run a tool in a session of its own with a deadline in seconds and return what it printed.
+
+    Never raises for what a tool does: a missing tool, a time-out and a signal are in the evidence. A tool stuck in the
+    kernel (D state) cannot be reaped, so after the deadline its process group is killed and left behind.
+    """
+    command = shlex.join(argv)
+    start = time.monotonic()
+    environment = {**os.environ, "LC_ALL": "C", "PATH": _search_path(), **(env or {})}
+    # Files, not pipes: a grandchild that keeps a pipe open must not be able to hang the reader.
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        try:
+            process = subprocess.Popen(
+                list(argv),
+                stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                env=environment,
+                start_new_session=True,
+            )
+        except OSError as exc:
+            return Evidence(command, None, "", "", time.monotonic() - start, f"could not start: {exc.strerror or exc}")
+        error: str | None = None
+        try:
+            if stdin is not None and process.stdin is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    process.stdin.write(stdin.encode())
+                process.stdin.close()
+            process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            error = f"still running after {timeout:g} s, killed"
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_KILL_GRACE_S)
+        seconds = time.monotonic() - start
+        out.seek(0)
+        err.seek(0)
+        stdout, stderr = (f.read().decode("utf-8", "replace") for f in (out, err))
+    return Evidence(command, None if error else process.returncode, stdout, stderr, seconds, error)
+
+
+def _search_path() -> str:
+    """Return PATH with the administrator's directories: a non-login ssh session often lacks them."""
+    path = os.environ.get("PATH", "/usr/bin:/bin").split(":")
+    return ":".join([*path, *(d for d in ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/sbin", "/usr/bin", "/bin") if d not in path)])
+
+
+def read_captured(path: str, name: str | None = None) -> Evidence:
+    """Return stored output in place of a run: a file, or `name` inside a directory of captures."""
+    file = Path(path) / name if name and Path(path).is_dir() else Path(path)
+    try:
+        text = file.read_bytes().decode("utf-8", "replace")
+    except OSError as exc:
+        return Evidence(f"captured {file}", None, "", "", None, f"could not read: {exc.strerror or exc}")
+    return Evidence(f"captured {file}", 0, text)
+
+
+def write_json(path: Path, data: Any, mode: int = 0o600) -> None:
+    """Write JSON so that a reader sees the old or the new file, never half of one; the mode is set before the data."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w") as stream:
+            json.dump(data, stream, indent=1, sort_keys=True)
+            stream.write("\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(temporary, mode)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+
+
+def finish_gate(module: Any, gate: str, checks: Sequence[Check], evidence: Sequence[Evidence], **extra: Any) -> None:
+    """Store and return a gate's result. A blocking verdict fails the task unless O(enforce=false).
+
+    Evidence is written in check mode too: it is a record of what was read, not a change to the node's configuration.
+    """
+    outcome = {**result(gate, checks, evidence), **extra}
+    directory = module.params.get("evidence_dir")
+    if directory:
+        write_json(Path(directory) / f"{gate}.json", {**outcome, "time": time.time()})
+    # The raw outputs are on the node; the controller gets their digests, so that 128 nodes do not fill its memory.
+    if directory:
+        outcome["evidence"] = [{k: v for k, v in e.items() if k not in ("stdout", "stderr")} for e in outcome["evidence"]]
+    if outcome["verdict"] in BLOCKING and module.params["enforce"]:
+        module.fail_json(msg=outcome["summary"], changed=False, **outcome)
+    module.exit_json(changed=False, **outcome)
