@@ -29,7 +29,9 @@ GATE_ARGS: dict[str, dict[str, Any]] = {
 _KILL_GRACE_S = 2.0
 
 
-def run(argv: Sequence[str], timeout: float, env: Mapping[str, str] | None = None, stdin: str | None = None) -> Evidence:
+def run(
+    argv: Sequence[str], timeout: float, env: Mapping[str, str] | None = None, stdin: str | None = None
+) -> Evidence:
     """Run a tool in a session of its own with a deadline in seconds and return what it printed.
 
     Never raises for what a tool does: a missing tool, a time-out and a signal are in the evidence. A tool stuck in the
@@ -74,7 +76,16 @@ def run(argv: Sequence[str], timeout: float, env: Mapping[str, str] | None = Non
 def _search_path() -> str:
     """Return PATH with the administrator's directories: a non-login ssh session often lacks them."""
     path = os.environ.get("PATH", "/usr/bin:/bin").split(":")
-    return ":".join([*path, *(d for d in ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/sbin", "/usr/bin", "/bin") if d not in path)])
+    return ":".join(
+        [
+            *path,
+            *(
+                d
+                for d in ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/sbin", "/usr/bin", "/bin")
+                if d not in path
+            ),
+        ]
+    )
 
 
 def read_captured(path: str, name: str | None = None) -> Evidence:
@@ -105,8 +116,12 @@ def write_json(path: Path, data: Any, mode: int = 0o600) -> None:
         raise
 
 
-def finish_gate(module: Any, gate: str, checks: Sequence[Check], evidence: Sequence[Evidence], **extra: Any) -> None:
+def finish_gate(
+    module: Any, gate: str, checks: Sequence[Check], evidence: Sequence[Evidence], *, changed: bool = False, **extra: Any
+) -> None:
     """Store and return a gate's result. A blocking verdict fails the task unless O(enforce=false).
+
+    `changed` is for the gate that also writes a file of its own (inference_units).
 
     Evidence is written in check mode too: it is a record of what was read, not a change to the node's configuration.
     """
@@ -116,7 +131,9 @@ def finish_gate(module: Any, gate: str, checks: Sequence[Check], evidence: Seque
         write_json(Path(directory) / f"{gate}.json", {**outcome, "time": time.time()})
     # The raw outputs are on the node; the controller gets their digests, so that 128 nodes do not fill its memory.
     if directory:
-        outcome["evidence"] = [{k: v for k, v in e.items() if k not in ("stdout", "stderr")} for e in outcome["evidence"]]
+        outcome["evidence"] = [
+            {k: v for k, v in e.items() if k not in ("stdout", "stderr")} for e in outcome["evidence"]
+        ]
     if outcome["verdict"] in BLOCKING and module.params["enforce"]:
-        module.fail_json(msg=outcome["summary"], changed=False, **outcome)
-    module.exit_json(changed=False, **outcome)
+        module.fail_json(msg=outcome["summary"], changed=changed, **outcome)
+    module.exit_json(changed=changed, **outcome)

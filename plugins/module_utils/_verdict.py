@@ -66,7 +66,9 @@ class Check:
     def __post_init__(self) -> None:
         """Refuse a verdict outside the vocabulary and a pass that measured nothing."""
         if self.verdict not in _RANK:
-            raise ValueError(f"verdict of {self.check} on {self.subject}: {self.verdict!r}. Use one of {', '.join(_RANK)}.")
+            raise ValueError(
+                f"verdict of {self.check} on {self.subject}: {self.verdict!r}. Use one of {', '.join(_RANK)}."
+            )
         if self.verdict in ("pass", "warn") and self.value is None:
             raise ValueError(f"{self.check} on {self.subject}: {self.verdict} without a measured value.")
 
@@ -80,19 +82,32 @@ def worst(verdicts: Iterable[str]) -> Verdict:
     return max(verdicts, key=lambda v: _RANK[v], default="unknown")  # type: ignore[return-value]
 
 
-def unknown(check: str, subject: str, reason: str, remedy: str = "", limit: Value = None, limit_source: str = "") -> Check:
+def unknown(
+    check: str, subject: str, reason: str, remedy: str = "", limit: Value = None, limit_source: str = ""
+) -> Check:
     """Return a check that could not be decided."""
     return Check(check, subject, "unknown", reason, None, limit, "", limit_source, remedy)
 
 
 def compare(
-    check: str, subject: str, value: Value, limit: Value, *, ok: bool, unit: str = "", limit_source: str = "", reason: str, remedy: str = ""
+    check: str,
+    subject: str,
+    value: Value,
+    limit: Value,
+    *,
+    ok: bool,
+    unit: str = "",
+    limit_source: str = "",
+    reason: str,
+    remedy: str = "",
 ) -> Check:
     """Return pass or fail for a value that was read; `unknown` when either side is missing, whatever `ok` says."""
     if value is None:
         return unknown(check, subject, f"{reason}: no value could be read", remedy, limit, limit_source)
     if limit is None:
-        return Check(check, subject, "unknown", f"{reason}: no limit is known for it", value, None, unit, limit_source, remedy)
+        return Check(
+            check, subject, "unknown", f"{reason}: no limit is known for it", value, None, unit, limit_source, remedy
+        )
     verdict: Verdict = "pass" if ok else "fail"
     return Check(check, subject, verdict, reason, value, limit, unit, limit_source, "" if ok else remedy)
 
@@ -104,7 +119,8 @@ def describe(item: Mapping[str, Any]) -> str:
     limit = "" if item.get("limit") is None else f", limit {item['limit']}{unit}"
     source = f" ({item['limit_source']})" if item.get("limit_source") and limit else ""
     remedy = f" {item['remedy']}" if item.get("remedy") else ""
-    return f"{item['check']} {item['subject']}: {item['verdict']}, measured {measured}{limit}{source}. {item['reason']}.{remedy}"
+    head = f"{item['check']} {item['subject']}: {item['verdict']}"
+    return f"{head}, measured {measured}{limit}{source}. {item['reason']}.{remedy}"
 
 
 def result(gate: str, checks: Iterable[Check], evidence: Iterable[Evidence] = ()) -> dict[str, Any]:
@@ -122,4 +138,10 @@ def result(gate: str, checks: Iterable[Check], evidence: Iterable[Evidence] = ()
         bad = [c for c in items if c["verdict"] == verdict]
         more = f" (+{len(bad) - 1} more)" if len(bad) > 1 else ""
         summary = describe(bad[0]) + more
-    return {"gate": gate, "verdict": verdict, "summary": summary, "checks": items, "evidence": [e.as_dict() for e in evidence]}
+    return {
+        "gate": gate,
+        "verdict": verdict,
+        "summary": summary,
+        "checks": items,
+        "evidence": [e.as_dict() for e in evidence],
+    }

@@ -1,0 +1,1 @@
+"""The operator's command for racks brought up with the collection ai_infra.gpu_rack. The playbooks never need it."""

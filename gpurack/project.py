@@ -1,0 +1,47 @@
+"""Where the checkout, its playbooks and its inventories are."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from gpurack.errors import GpurackError
+
+SIMULATED = "inventories/sim"
+
+
+def root() -> Path:
+    """Return the checkout: the nearest directory upwards that holds this collection, else this package's own."""
+    for place in (*[Path.cwd(), *Path.cwd().parents], Path(__file__).resolve().parents[1]):
+        if (place / "galaxy.yml").is_file() and (place / "playbooks" / "site.yml").is_file():
+            return place
+    raise GpurackError(f"checkout not found: no playbooks/site.yml in or above {Path.cwd()}. Change into the checkout.")
+
+
+def playbook(name: str) -> Path:
+    """Return the path of a playbook of the collection."""
+    return root() / "playbooks" / f"{name}.yml"
+
+
+def inventory(given: str | None) -> Path:
+    """Return the inventory directory: the given one, the one in GPURACK_INVENTORY, or the simulated rack's.
+
+    Raises GpurackError when it does not exist, with the names of those that do.
+    """
+    chosen = given or os.environ.get("GPURACK_INVENTORY") or SIMULATED
+    path = Path(chosen) if Path(chosen).exists() else root() / chosen
+    if not path.exists():
+        known = ", ".join(sorted(p.name for p in (root() / "inventories").iterdir() if p.is_dir()))
+        raise GpurackError(
+            f"inventory {chosen}: no such file or directory. Name a directory with -i; inventories/ has {known}."
+        )
+    return path.resolve()
+
+
+def program(name: str) -> str:
+    """Return the path of a program of the same virtual environment as this one."""
+    beside = Path(sys.executable).parent / name
+    if not beside.exists():
+        raise GpurackError(f"program {name}: not in {beside.parent}. Run `make setup` in the checkout.")
+    return str(beside)

@@ -1,0 +1,105 @@
+# Copyright (c) 2026, The ai_infra.gpu_rack authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Controller side of the module validate_inventory: reads the whole inventory, connects to nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from ansible.errors import AnsibleError
+from ansible.plugins.action import ActionBase
+from ansible_collections.ai_infra.gpu_rack.plugins.plugin_utils._inventory_rules import (
+    Problem,
+    RoleUse,
+    Unresolved,
+    problems,
+)
+from ansible_collections.ai_infra.gpu_rack.plugins.plugin_utils._origin import origin_of
+
+_COLLECTION = Path(__file__).resolve().parents[2]
+
+
+class ActionModule(ActionBase):  # type: ignore[misc]
+    """Check every host's variables against the roles that will run on it."""
+
+    TRANSFERS_FILES = False
+    _VALID_ARGS: frozenset[str] = frozenset()
+    _requires_connection = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return the problems found; fail when there is one."""
+        super().run(tmp, task_vars)
+        task_vars = task_vars or {}
+        hostvars = task_vars["hostvars"]
+        groups = {name: list(members) for name, members in task_vars["groups"].items()}
+        specs = role_specs(_COLLECTION / "roles")
+        raw = {host: hostvars.raw_get(host) for host in groups["all"]}
+        wanted = (*(f"{role}_" for role in specs), "gpu_rack_", "ansible_host")
+        resolved = {
+            host: {name: _resolve(hostvars[host], name) for name in values if name.startswith(wanted)}
+            for host, values in raw.items()
+        }
+        found = problems(resolved, groups, specs, role_uses(_COLLECTION / "playbooks"))
+        lines = [_line(problem, raw.get(problem.host, {})) for problem in found]
+        if not found:
+            return {"changed": False, "msg": f"{len(raw)} hosts are well described.", "problems": []}
+        many = "s" if len(found) > 1 else ""
+        return {
+            "changed": False,
+            "failed": True,
+            "msg": f"Inventory refused: {len(found)} wrong value{many}, nothing was touched.\n" + "\n".join(lines),
+            "problems": lines,
+        }
+
+
+def role_specs(roles: Path) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return role → option → specification, the options of all entry points together."""
+    specs: dict[str, dict[str, dict[str, Any]]] = {}
+    for file in sorted(roles.glob("*/meta/argument_specs.yml")):
+        options: dict[str, dict[str, Any]] = {}
+        for entry, spec in yaml.safe_load(file.read_text())["argument_specs"].items():
+            for name, option in (spec.get("options") or {}).items():
+                known = options.setdefault(name, {**option, "__entry_points": []})
+                if option.get("required"):
+                    known["required"] = True
+                    known["__entry_points"].append(entry)
+        specs[file.parent.parent.name] = options
+    return specs
+
+
+def role_uses(playbooks: Path) -> list[RoleUse]:
+    """Return which role runs on which group, read from the playbooks that bring a rack up."""
+    uses = []
+    for line in yaml.safe_load((playbooks / "site.yml").read_text()):
+        for play in yaml.safe_load((playbooks / line["ansible.builtin.import_playbook"]).read_text()):
+            for task in _tasks(play.get("tasks", ())):
+                call = task.get("ansible.builtin.import_role") or task.get("ansible.builtin.include_role")
+                if call:
+                    wired = frozenset({**play.get("vars", {}), **task.get("vars", {})})
+                    uses.append(
+                        RoleUse(call["name"].rpartition(".")[2], play["hosts"], wired, call.get("tasks_from", "main"))
+                    )
+    return uses
+
+
+def _tasks(tasks: Any) -> Any:
+    for task in tasks:
+        yield task
+        for key in ("block", "rescue", "always"):
+            yield from _tasks(task.get(key, ()))
+
+
+def _resolve(variables: Mapping[str, Any], name: str) -> Any:
+    try:
+        return variables[name]
+    except AnsibleError as exc:
+        return Unresolved(" ".join(str(exc).split()))
+
+
+def _line(problem: Problem, raw: Mapping[str, Any]) -> str:
+    name = problem.variable.partition(".")[0]
+    where = origin_of(raw.get(name)) or "the inventory"
+    return f"{where}: {problem.host}: {problem.variable}: {problem.shown}. Allowed: {problem.allowed}."

@@ -1,0 +1,141 @@
+# Copyright (c) 2026, The ai_infra.gpu_rack authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Prints, at the end of a run, what each node came to."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from ansible.plugins.callback import CallbackBase
+from ansible_collections.ai_infra.gpu_rack.plugins.plugin_utils._summary import headline, out, render
+
+DOCUMENTATION = r"""
+name: rack_summary
+type: aggregate
+short_description: Says what each node of the rack came to
+version_added: 0.1.0
+description:
+  - Prints a summary after the last play, also when every node failed. It holds each node's gates with the measured
+    values, its IUs, and for a node that is out the step, the check, the value, the limit with its source, the reason
+    and the next command to type.
+  - Prints nothing for a run in which no module of this collection reported.
+author: The ai_infra.gpu_rack authors
+requirements:
+  - Enable it with C(callbacks_enabled = ai_infra.gpu_rack.rack_summary).
+options:
+  summary_file:
+    description: A file to which the summary is also written as JSON, with mode 0600.
+    type: path
+    env:
+      - name: GPU_RACK_SUMMARY_FILE
+    ini:
+      - section: callback_rack_summary
+        key: summary_file
+"""
+
+_PREFIX = "ai_infra.gpu_rack."
+
+
+class CallbackModule(CallbackBase):  # type: ignore[misc]
+    """Collects the results of gate, membership and quarantine, and renders them once."""
+
+    CALLBACK_VERSION = 2.0
+    CALLBACK_TYPE = "aggregate"
+    CALLBACK_NAME = "ai_infra.gpu_rack.rack_summary"
+    CALLBACK_NEEDS_ENABLED = True
+
+    def __init__(self) -> None:
+        """Start with nothing known."""
+        super().__init__()
+        self._start = time.monotonic()
+        self._ours = False
+        self._playbook = ""
+        self._inventory = ""
+        self._steps: dict[str, float] = {}
+        self._step = ""
+        self._step_start = self._start
+        self._refused: list[str] = []
+        self._nodes: dict[str, dict[str, Any]] = {}
+
+    def v2_playbook_on_start(self, playbook: Any) -> None:
+        """Remember which playbook runs."""
+        self._playbook = os.path.relpath(playbook._file_name)
+
+    def v2_playbook_on_play_start(self, play: Any) -> None:
+        """Close the step before and start the next."""
+        self._close_step()
+        self._step, self._step_start = play.get_name(), time.monotonic()
+        sources = getattr(play.get_variable_manager()._inventory, "_sources", None) or []
+        self._inventory = " ".join(f"-i {os.path.relpath(s)}" for s in sources)
+
+    def v2_runner_on_ok(self, result: Any) -> None:
+        """Take what a gate decided and which units joined."""
+        action, data = result.task.action, result.result
+        if not action.startswith(_PREFIX):
+            return
+        self._ours = True
+        self._take(self._node(result.host.get_name()), action, data)
+
+    def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
+        """Take why a node is out. The quarantine that follows a failure replaces it with the full reason."""
+        if ignore_errors:
+            return
+        action, data = result.task.action, result.result
+        if action == f"{_PREFIX}validate_inventory":
+            self._ours = True
+            self._refused = list(data.get("problems", ()))
+            return
+        host = result.host.get_name()
+        node = self._node(host)
+        self._take(node, action, data)
+        if node["out"] is None or "quarantine" in data:
+            task = result.task.get_name(include_role_fqcn=False)
+            node["out"] = out("failed", self._step, task, data, self._next_command(host))
+
+    def v2_runner_on_unreachable(self, result: Any) -> None:
+        """Take a host that does not answer."""
+        host = result.host.get_name()
+        self._node(host)["out"] = out("unreachable", self._step, "ssh", result.result, self._next_command(host))
+
+    def v2_playbook_on_stats(self, stats: Any) -> None:
+        """Print the summary, and write it where it was asked for."""
+        self._close_step()
+        for host in stats.processed:
+            if host in self._nodes or stats.failures.get(host) or stats.dark.get(host):
+                self._node(host)["changed"] = stats.changed.get(host, 0)
+        summary = {
+            "playbook": self._playbook,
+            "seconds": time.monotonic() - self._start,
+            "refused": self._refused,
+            "steps": self._steps,
+            "nodes": self._nodes,
+        }
+        self.set_options()
+        file = self.get_option("summary_file")
+        if file:
+            handle = os.open(Path(file), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(handle, "w") as stream:
+                json.dump(summary, stream)
+        if self._ours or self._nodes:
+            for line in render(summary):
+                self._display.display(line)
+
+    def _take(self, node: dict[str, Any], action: str, data: dict[str, Any]) -> None:
+        if action == f"{_PREFIX}gate" and data.get("stage"):
+            node["gates"][data["stage"]] = {"verdict": data["verdict"], "headline": headline(data.get("checks", ()))}
+        elif action == f"{_PREFIX}iu_membership":
+            node["units"] = {unit["id"]: unit["state"] for unit in data.get("units", ())}
+
+    def _node(self, host: str) -> dict[str, Any]:
+        return self._nodes.setdefault(host, {"changed": 0, "gates": {}, "units": {}, "out": None})
+
+    def _next_command(self, host: str) -> str:
+        return f"ansible-playbook {self._inventory} {self._playbook} --limit {host}".replace("  ", " ")
+
+    def _close_step(self) -> None:
+        if self._step:
+            self._steps[self._step] = self._steps.get(self._step, 0.0) + time.monotonic() - self._step_start

@@ -1,0 +1,300 @@
+# Copyright (c) 2026, The ai_infra.gpu_rack authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Whether the driver, its GSP firmware and Fabric Manager on a node are one version and at work. Pure functions."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Sequence
+
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._capture import refusal
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._cuda_pins import upstream_version
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import Check, Evidence, compare, unknown
+
+PINNED = "pinned version"
+RUNNING_DRIVER = "version of the running driver"
+BOARD = "board with NVSwitch"
+
+_REBOOT = "Reboot the node: the new driver is installed, the kernel still runs the old one."
+_MISMATCH = "Driver/library version mismatch"
+_FM_VERSION = re.compile(r"Fabric Manager version is\s*:\s*(\S+)")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Gpu:
+    """What `nvidia-smi -q` says about one GPU; None is a line it did not print."""
+
+    index: int
+    bus_id: str
+    persistence: str | None
+    gsp: str | None
+    fabric_state: str | None
+    fabric_status: str | None
+
+    @property
+    def subject(self) -> str:
+        """Name of the GPU in check results."""
+        return f"GPU {self.index} {self.bus_id}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Smi:
+    """What `nvidia-smi -q` says: the running driver, the number of GPUs it announces, and those it describes."""
+
+    driver: str | None
+    attached: int | None
+    gpus: tuple[Gpu, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FabricManager:
+    """The readings about Fabric Manager. An age is in seconds, None when it could not be read or nothing runs."""
+
+    package: Evidence
+    daemon: Evidence
+    service: Evidence
+    daemon_age_s: float | None
+    package_age_s: float | None
+
+
+def parse_smi(text: str) -> Smi:
+    """Read `nvidia-smi -q`. Depth is told by indentation, because State and Status are names in several sections."""
+    top: dict[str, str] = {}
+    gpus: list[tuple[str, dict[str, str]]] = []
+    path: list[tuple[int, str]] = []
+    for line in text.splitlines():
+        if not line.strip():
+            continue
+        indent = len(line) - len(line.lstrip())
+        found = re.match(r"GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])\s*$", line)
+        if found:
+            gpus.append((found[1], {}))
+            path = []
+            continue
+        path = [(depth, name) for depth, name in path if depth < indent]
+        name, colon, value = (part.strip() for part in line.partition(" : "))
+        if not colon:
+            path.append((indent, name))
+            continue
+        fields = gpus[-1][1] if gpus and indent else top
+        fields.setdefault("/".join([*(section for _, section in path), name]), value)
+    attached = top.get("Attached GPUs", "")
+    return Smi(
+        top.get("Driver Version"),
+        int(attached) if attached.isdigit() else None,
+        tuple(
+            Gpu(
+                index,
+                bus_id,
+                fields.get("Persistence Mode"),
+                fields.get("GSP Firmware Version"),
+                fields.get("Fabric/State"),
+                fields.get("Fabric/Status"),
+            )
+            for index, (bus_id, fields) in enumerate(gpus)
+        ),
+    )
+
+
+def reboot_required(smi: Evidence) -> bool:
+    """Return whether the tool says that the kernel still runs another driver, whatever its exit status."""
+    return _MISMATCH in smi.stdout or _MISMATCH in smi.stderr
+
+
+def properties(text: str) -> dict[str, str]:
+    """Return the properties of `systemctl show`."""
+    return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+
+
+def stale_daemon(fabric_manager: FabricManager) -> bool:
+    """Return whether the daemon was started before its package was installed, so that it is another version.
+
+    Both are ages, not dates: the clock of a new node is set after its boot and dates would lie.
+    """
+    daemon, package = fabric_manager.daemon_age_s, fabric_manager.package_age_s
+    return daemon is not None and package is not None and package + 1 < daemon
+
+
+def judge(smi: Evidence, version: str, gpus: int | None, fabric_manager: FabricManager | None) -> list[Check]:
+    """Return the checks. `fabric_manager` is None on a board without NVSwitch, which has no fabric to be judged."""
+    if reboot_required(smi):
+        mismatch = "nvidia-smi cannot talk to the driver, the library is of another version than the kernel module"
+        return [Check("gpu_driver.version", "driver", "fail", mismatch, _MISMATCH, version, "", PINNED, _REBOOT)]
+    if (reason := refusal(smi)) is not None:
+        remedy = "Install the driver (role cuda) and look into the kernel log for NVRM."
+        names = ["version", "gsp", "persistence", *(["fabric_manager", "fabric_state"] if fabric_manager else [])]
+        return [unknown(f"gpu_driver.{name}", "driver", reason, remedy, version, PINNED) for name in names]
+    read = parse_smi(smi.stdout)
+    return [
+        *_driver(read, version, gpus),
+        *(_fabric_manager(fabric_manager, read.driver) if fabric_manager else []),
+        *(_fabric_states(read.gpus) if fabric_manager else []),
+        *_each(read, "gsp", "gsp", read.driver, "GSP firmware", _GSP_REMEDY),
+        *_each(read, "persistence", "persistence", "Enabled", "persistence mode", _PERSISTENCE_REMEDY),
+    ]
+
+
+_GSP_REMEDY = "Reload the driver or reboot: the firmware comes with the driver's package and is loaded with it."
+_PERSISTENCE_REMEDY = "Start nvidia-persistenced; its journal says why it is not at work."
+
+
+def _driver(read: Smi, version: str, gpus: int | None) -> list[Check]:
+    """Judge the driver's version and the number of GPUs it announces and describes."""
+    checks = [
+        compare(
+            "gpu_driver.version",
+            "driver",
+            read.driver,
+            version,
+            ok=read.driver == version,
+            limit_source=PINNED,
+            reason="the driver that runs",
+            remedy="Run the role cuda, which installs the pinned version.",
+        )
+    ]
+    described = len(read.gpus)
+    if read.attached is None or read.attached != described:
+        announced = "no number of GPUs" if read.attached is None else f"{read.attached} GPUs"
+        reason = f"nvidia-smi -q announces {announced} and describes {described}, the output is not whole"
+        checks.append(unknown("gpu_driver.gpus", "driver", reason, "Run nvidia-smi -q by hand.", gpus, PINNED))
+    elif gpus is not None:
+        checks.append(
+            compare(
+                "gpu_driver.gpus",
+                "driver",
+                described,
+                gpus,
+                ok=described == gpus,
+                unit="GPUs",
+                limit_source="option gpus",
+                reason="GPUs the driver sees",
+                remedy="Look for XID 79 in the kernel log and for the missing device with lspci.",
+            )
+        )
+    if not read.gpus:
+        checks.append(unknown("gpu_driver.gpus", "driver", "nvidia-smi -q describes no GPU", "", gpus, PINNED))
+    return checks
+
+
+def _fabric_manager(read: FabricManager, driver: str | None) -> list[Check]:
+    """Judge the daemon's version before the package's: a running daemon of another version is what hurts."""
+    name = "gpu_driver.fabric_manager"
+    pin = f"Install nvidia-fabricmanager {driver} (role cuda) and restart the service; it hits every unit of the board."
+    checks = [
+        _version_check(name, "daemon nv-fabricmanager", read.daemon, _daemon_version(read.daemon), driver, pin),
+        _version_check(name, "package", read.package, _package_version(read.package), driver, pin),
+    ]
+    state = properties(read.service.stdout)
+    reason = refusal(read.service)
+    if reason is not None or "ActiveState" not in state:
+        checks.append(unknown(name, "service nvidia-fabricmanager", reason or "systemd printed no ActiveState"))
+    else:
+        found = state["ActiveState"]
+        detail = "" if found == "active" else f" (load {state.get('LoadState')}, result {state.get('Result')})"
+        checks.append(
+            compare(
+                name,
+                "service nvidia-fabricmanager",
+                found,
+                "active",
+                ok=found == "active",
+                limit_source=BOARD,
+                reason=f"state of the service{detail}",
+                remedy="See journalctl -u nvidia-fabricmanager; a version apart from the driver's stops it.",
+            )
+        )
+    if stale_daemon(read):
+        seconds = f"{(read.daemon_age_s or 0) - (read.package_age_s or 0):.0f}"
+        checks.append(
+            Check(
+                name,
+                "daemon nv-fabricmanager",
+                "fail",
+                f"the daemon started {seconds} s before its package was installed, so the old version still runs",
+                "started before the package was installed",
+                "started after it",
+                "",
+                BOARD,
+                "Restart nvidia-fabricmanager; it hits every unit of the board.",
+            )
+        )
+    return checks
+
+
+def _daemon_version(evidence: Evidence) -> str | None:
+    found = _FM_VERSION.search(evidence.stdout) or _FM_VERSION.search(evidence.stderr)
+    return found[1] if found else None
+
+
+def _package_version(evidence: Evidence) -> str | None:
+    """Return the upstream version of an installed package from `dpkg-query -W -f '${db:Status-Status} ${Version}'`."""
+    words = evidence.stdout.split()
+    if evidence.rc == 1 and "no packages found" in evidence.stderr:
+        return "not installed"
+    if len(words) != 2:
+        return None
+    return upstream_version(words[1]) if words[0] == "installed" else words[0]
+
+
+def _version_check(
+    name: str, subject: str, evidence: Evidence, found: str | None, driver: str | None, remedy: str
+) -> Check:
+    """Compare a version with the running driver's, to the last digit."""
+    if found is None:
+        reason = refusal(evidence) or f"{evidence.command} printed no version"
+        return unknown(name, subject, reason, remedy, driver, RUNNING_DRIVER)
+    return compare(
+        name,
+        subject,
+        found,
+        driver,
+        ok=found == driver,
+        limit_source=RUNNING_DRIVER,
+        reason="Fabric Manager must be exactly the driver's version",
+        remedy=remedy,
+    )
+
+
+def _fabric_states(gpus: Sequence[Gpu]) -> list[Check]:
+    """Judge every GPU: one that did not register with the fabric loses peer access and is listed all the same."""
+    checks = []
+    for gpu in gpus:
+        name, wanted = "gpu_driver.fabric_state", "Completed, Success"
+        if gpu.fabric_state is None or gpu.fabric_status is None:
+            missing = "State" if gpu.fabric_state is None else "Status"
+            reason = f"nvidia-smi -q has no Fabric {missing} for it"
+            checks.append(unknown(name, gpu.subject, reason, "", wanted, BOARD))
+            continue
+        found = f"{gpu.fabric_state}, {gpu.fabric_status}"
+        checks.append(
+            compare(
+                name,
+                gpu.subject,
+                found,
+                wanted,
+                ok=found == wanted,
+                limit_source=BOARD,
+                reason="the GPU's registration with the NVLink fabric (state, status)",
+                remedy="Restart nvidia-fabricmanager when the board is drained; a GPU that stays out needs a reset.",
+            )
+        )
+    return checks
+
+
+def _each(read: Smi, check: str, field: str, limit: str | None, reason: str, remedy: str) -> list[Check]:
+    """Compare one field of every GPU with one value."""
+    source = RUNNING_DRIVER if check == "gsp" else "role cuda"
+    return [
+        compare(
+            f"gpu_driver.{check}",
+            gpu.subject,
+            getattr(gpu, field),
+            limit,
+            ok=getattr(gpu, field) == limit,
+            limit_source=source,
+            reason=reason,
+            remedy=remedy,
+        )
+        for gpu in read.gpus
+    ]

@@ -1,0 +1,128 @@
+# Copyright (c) 2026, The ai_infra.gpu_rack authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Judge one inference unit from its systemd state, its journal and a probe's reading. Pure functions, no I/O."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._token_probe import Reading, from_dict, judge
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import Check, Evidence, unknown
+
+CHECK = "token_probe.token"
+PROPERTIES = "ActiveState,SubState,Result,ExecMainStatus,NRestarts"
+_WEIGHTS = re.compile(r"^(?P<file>.+): FAILED(?P<unread> open or read)?$", re.M)
+_JOURNAL_LINES = 3
+_LINE_CHARS = 200
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class State:
+    """What systemd says about a unit."""
+
+    active: str
+    sub: str
+    result: str
+    restarts: int | None
+
+    @property
+    def serving(self) -> bool:
+        """Whether the unit has finished its start, readiness included."""
+        return self.active == "active"
+
+    @property
+    def starting(self) -> bool:
+        """Whether the first start is still going on. Waiting for another try after a failure is not starting."""
+        return self.active in ("activating", "reloading") and self.sub != "auto-restart" and not self.restarts
+
+    def __str__(self) -> str:
+        """Return the state as people write it: "failed (exit-code, 3 restarts)"."""
+        details = [w for w in (self.sub, self.result if self.result != "success" else "") if w and w != self.active]
+        details += [f"{self.restarts} restarts"] if self.restarts else []
+        return f"{self.active} ({', '.join(details)})" if details else self.active
+
+
+def parse_state(text: str) -> State | None:
+    """Return the state from `systemctl show`, None when the text has none."""
+    values = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    if not values.get("ActiveState"):
+        return None
+    restarts = values.get("NRestarts", "")
+    number = int(restarts) if restarts.isdigit() else None
+    return State(values["ActiveState"], values.get("SubState", ""), values.get("Result", "success"), number)
+
+
+def corrupted(journal: str) -> list[str]:
+    """Return the files that `sha256sum --check` refused, in the order of the journal, each once."""
+    return list(dict.fromkeys(match["file"] for match in _WEIGHTS.finditer(journal)))
+
+
+def parse_reading(evidence: Evidence | None) -> Reading | None:
+    """Return the probe's reading of an evidence; None when the probe did not run or its record cannot be read."""
+    if evidence is None or evidence.error:
+        return None
+    try:
+        data = json.loads(evidence.stdout)
+        return from_dict(data)
+    except (ValueError, TypeError):
+        return None
+
+
+def judge_unit(unit_id: str, state_text: str | None, journal: str, reading: Reading | None, max_seconds: float) -> Check:
+    """Return the check of one unit. `state_text` None: systemd was not asked (offline with one captured answer)."""
+    source = "option max_seconds"
+    state = parse_state(state_text) if state_text is not None else None
+    if state_text is not None and state is None:
+        remedy = f"Look at systemctl status vllm@{unit_id} on the node."
+        return unknown(CHECK, unit_id, "systemd says nothing about the unit", remedy, max_seconds, source)
+    if state and not state.serving and not state.starting:
+        return _fail(unit_id, f"unit is {state}{_cause(journal)}", _remedy(unit_id, journal), max_seconds)
+    if reading is None:
+        return unknown(CHECK, unit_id, "no reading of the probe", "Run the gate again on the node.", max_seconds, source)
+    outcome = judge(reading)
+    suffix = f"; unit is {state}" if state and not state.serving else ""
+    if not outcome.ok or outcome.seconds is None:
+        return _fail(unit_id, outcome.reason + suffix, f"Restart vllm@{unit_id} and read its journal.", max_seconds)
+    seconds = round(outcome.seconds, 3)
+    if state and not state.serving:
+        return Check(CHECK, unit_id, "fail", f"token came, but the start has not ended{suffix}", seconds, max_seconds, "s", source, _remedy(unit_id, ""))
+    ok = seconds <= max_seconds
+    reason = "a token was generated" if ok else "a token was generated too slowly"
+    remedy = "" if ok else f"Look for other load on the GPUs of {unit_id} and for remote memory in its numa_maps."
+    return Check(CHECK, unit_id, "pass" if ok else "fail", reason, seconds, max_seconds, "s", source, remedy)
+
+
+def _fail(unit_id: str, reason: str, remedy: str, limit: float) -> Check:
+    return Check(CHECK, unit_id, "fail", reason, None, limit, "s", "option max_seconds", remedy)
+
+
+def _cause(journal: str) -> str:
+    """Return the journal's explanation: the corrupted files, else its last lines."""
+    files = corrupted(journal)
+    if files:
+        return f", weights do not match their manifest: {', '.join(files)}"
+    lines = [line.strip()[:_LINE_CHARS] for line in journal.splitlines() if line.strip() and not line.startswith("-- ")]
+    return f", last journal lines: {' | '.join(lines[-_JOURNAL_LINES:])}" if lines else ", its journal is empty"
+
+
+def _remedy(unit_id: str, journal: str) -> str:
+    if corrupted(journal):
+        return f"Fetch these files again, then systemctl restart vllm@{unit_id}."
+    return f"Look at journalctl -u vllm@{unit_id} on the node."
+
+
+def units_of(data: Any, source: str) -> list[dict[str, Any]]:
+    """Return the units to probe (id, port, address, model) from the option or the file; raise ValueError."""
+    items = data.get("units") if isinstance(data, Mapping) else data
+    if not isinstance(items, list) or not items:
+        raise ValueError(f"units: {source} holds no inference unit. Run the gate inference_units first.")
+    result = []
+    for item in items:
+        if not isinstance(item, Mapping) or not item.get("id") or not isinstance(item.get("port"), int):
+            raise ValueError(f"units: {source} has a unit without id or port: {item!r}. Run the gate inference_units again.")
+        result.append({"id": item["id"], "port": item["port"], "address": item.get("address") or "127.0.0.1", "model": item.get("model") or ""})
+    return result

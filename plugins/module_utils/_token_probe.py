@@ -1,0 +1,219 @@
+# Copyright (c) 2026, The ai_infra.gpu_rack authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Ask an inference engine for one token and judge the answer. Standard library only, and no import of Ansible.
+
+This file is three things, so that readiness, gate and registry can never disagree about what "it serves" means:
+the module token_probe imports it; the role vllm_iu installs a copy as /usr/local/lib/gpu_rack/token_probe.py for the
+unit's ExecStartPost; the updater of Consul's TTL checks imports that copy (`from token_probe import probe`).
+
+Why a token: vLLM's /health answers 200 while its engine is wedged (vllm-project/vllm issues 24207, 36960, 39863).
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import http.client
+import io
+import json
+import os
+import re
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+SECRET_FILE = "/etc/gpu_rack/vllm/secret.env"
+"""Environment file with VLLM_API_KEY, 0600, written by the role vllm_iu when a key is set."""
+_RECV = 65536
+_POLL_S = 0.2
+_MAX_ANSWER = 8 << 20
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Answer:
+    """One HTTP exchange. `status` is None when there was no whole answer; `error` then says why."""
+
+    status: int | None
+    body: str = ""
+    error: str = ""
+    seconds: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Reading:
+    """What a probe saw: the answers of /health and of /v1/completions (None: not asked)."""
+
+    health: Answer
+    completion: Answer | None = None
+    model: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON form that is stored as evidence and that from_dict reads."""
+        return dataclasses.asdict(self)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Outcome:
+    """The judgement of a reading. `seconds` is the time to the token; None when there was none."""
+
+    ok: bool
+    reason: str
+    tokens: int | None = None
+    seconds: float | None = None
+
+
+def from_dict(data: dict[str, Any]) -> Reading:
+    """Return a stored reading; raise ValueError when it is not one."""
+    try:
+        completion = data["completion"]
+        return Reading(Answer(**data["health"]), Answer(**completion) if completion else None, str(data.get("model", "")))
+    except (KeyError, TypeError) as exc:
+        raise ValueError(f"not a token probe's reading: {exc}") from exc
+
+
+def judge(reading: Reading) -> Outcome:
+    """Return whether a token was generated. Pure."""
+    health = reading.health
+    if health.status is None:
+        return Outcome(False, f"engine does not answer /health: {health.error}")
+    if health.status != 200:
+        return Outcome(False, f"engine answers /health with status {health.status}")
+    answer = reading.completion
+    if answer is None:
+        return Outcome(False, "engine answers /health and was not asked for a token")
+    if answer.status is None:
+        return Outcome(False, f"engine answers /health but generates no token: {answer.error}")
+    if answer.status != 200:
+        return Outcome(False, f"engine answers /health but refuses a completion with status {answer.status}: {answer.body[:200].strip()}")
+    try:
+        body = json.loads(answer.body)
+        choice = body["choices"][0]
+        tokens = body["usage"]["completion_tokens"]
+    except (ValueError, KeyError, IndexError, TypeError):
+        return Outcome(False, f"engine's completion cannot be read: {answer.body[:200].strip()!r}")
+    # Some real tokens have no text (half of a character): then the ids count, where the engine returns them.
+    produced = bool(choice.get("text")) or bool(choice.get("token_ids"))
+    if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1 or not produced:
+        count = tokens if isinstance(tokens, int) else "no count of"
+        return Outcome(False, f"engine answers /health but generates no token: its completion has {count} tokens and text {choice.get('text')!r}")
+    return Outcome(True, f"{tokens} token in {answer.seconds:.3f} s", tokens, answer.seconds)
+
+
+def request(address: str, port: int, method: str, path: str, deadline: float, body: object = None, api_key: str = "") -> Answer:
+    """Do one HTTP exchange that ends by `deadline` (time.monotonic), whatever the peer does; never raises for the peer."""
+    start = time.monotonic()
+    payload = b"" if body is None else json.dumps(body).encode()
+    head = [f"{method} {path} HTTP/1.1", f"Host: {address}:{port}", "Connection: close", f"Content-Length: {len(payload)}"]
+    head += ["Content-Type: application/json"] if payload else []
+    head += [f"Authorization: Bearer {api_key}"] if api_key else []
+    raw = bytearray()
+    try:
+        with socket.create_connection((address, port), max(0.01, deadline - start)) as connection:
+            connection.sendall("\r\n".join([*head, "", ""]).encode() + payload)
+            while True:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise TimeoutError
+                connection.settimeout(left)
+                data = connection.recv(_RECV)
+                if not data:
+                    break
+                raw += data
+                if len(raw) > _MAX_ANSWER:
+                    return Answer(None, "", f"answer is larger than {_MAX_ANSWER} bytes", time.monotonic() - start)
+    except TimeoutError:
+        return Answer(None, "", f"no whole answer within {deadline - start:.1f} s", time.monotonic() - start)
+    except OSError as exc:
+        return Answer(None, "", f"{address}:{port}: {exc.strerror or exc}", time.monotonic() - start)
+    seconds = time.monotonic() - start
+    try:
+        response = http.client.HTTPResponse(_Replay(bytes(raw)))  # type: ignore[arg-type]
+        response.begin()
+        return Answer(response.status, response.read().decode("utf-8", "replace"), "", seconds)
+    except (http.client.HTTPException, ValueError) as exc:
+        return Answer(None, "", f"{address}:{port} does not speak HTTP: {exc!r}", seconds)
+
+
+class _Replay:
+    """A socket that has already received everything, for http.client to parse."""
+
+    def __init__(self, raw: bytes) -> None:
+        self._raw = raw
+
+    def makefile(self, mode: str) -> io.BytesIO:
+        return io.BytesIO(self._raw)
+
+
+def probe(address: str, port: int, timeout: float, api_key: str = "", model: str = "") -> Reading:
+    """Ask an engine for one token within `timeout` seconds. Without `model` the first one it serves is asked."""
+    deadline = time.monotonic() + timeout
+    health = request(address, port, "GET", "/health", deadline)
+    if health.status != 200:
+        return Reading(health)
+    if not model:
+        listed = request(address, port, "GET", "/v1/models", deadline, api_key=api_key)
+        try:
+            model = str(json.loads(listed.body)["data"][0]["id"])
+        except (ValueError, KeyError, IndexError, TypeError):
+            return Reading(health, dataclasses.replace(listed, error=listed.error or "engine lists no model"))
+    # ignore_eos, min_tokens, skip_special_tokens, return_token_ids: a model that would stop at once must still show a token.
+    wish = {"model": model, "prompt": "1", "max_tokens": 1, "temperature": 0, "ignore_eos": True, "min_tokens": 1}
+    wish |= {"skip_special_tokens": False, "return_token_ids": True}
+    return Reading(health, request(address, port, "POST", "/v1/completions", deadline, wish, api_key), model)
+
+
+def read_api_key(path: str = SECRET_FILE) -> str:
+    """Return VLLM_API_KEY of the environment file; "" when there is no file, which means that there is no key."""
+    try:
+        with open(path, encoding="utf-8") as stream:
+            lines = stream.read().splitlines()
+    except FileNotFoundError:
+        return ""
+    for line in lines:
+        name, _, value = line.partition("=")
+        if name == "VLLM_API_KEY":
+            return re.sub(r"\\(.)", r"\1", value.strip().removeprefix('"').removesuffix('"'))
+    return ""
+
+
+def alive(pid: int) -> bool:
+    """Tell whether a process exists and is not a zombie."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as stream:
+            return stream.read().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except (OSError, IndexError):
+        return False
+
+
+def wait(address: str, port: int, wait_s: float, timeout: float, pid: int = 0, api_key: str = "") -> Outcome:
+    """Probe until a token comes, the process `pid` is gone, or `wait_s` seconds have passed."""
+    end = time.monotonic() + wait_s
+    while True:
+        left = end - time.monotonic()
+        if pid and not alive(pid):
+            return Outcome(False, f"process {pid} has ended before it generated a token")
+        outcome = judge(probe(address, port, max(0.1, min(timeout, left)), api_key))
+        if outcome.ok or end - time.monotonic() <= _POLL_S:
+            return outcome
+        time.sleep(_POLL_S)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Command line of the installed copy: exit 0 when a token was generated, 1 when not."""
+    parser = argparse.ArgumentParser(description="Ask an inference engine for one token.")
+    parser.add_argument("--address", default="127.0.0.1")
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--timeout", type=float, default=10.0, help="seconds for one try")
+    parser.add_argument("--wait", type=float, default=0.0, help="seconds in which to try again")
+    parser.add_argument("--pid", type=int, default=0, help="stop waiting when this process has ended")
+    args = parser.parse_args(argv)
+    # The key is never an argument: arguments are in the process list.
+    outcome = wait(args.address, args.port, args.wait or args.timeout, args.timeout, args.pid, os.environ.get("VLLM_API_KEY", ""))
+    print(f"token_probe: {'pass' if outcome.ok else 'fail'}, {outcome.reason}", flush=True)
+    return 0 if outcome.ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

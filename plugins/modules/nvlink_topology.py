@@ -1,0 +1,162 @@
+#!/usr/bin/python
+# Copyright (c) 2026, The ai_infra.gpu_rack authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Gate: the GPUs of a node are joined exactly as its board should be."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: nvlink_topology
+short_description: Judge C(nvidia-smi topo -m) against a board profile
+version_added: 0.1.0
+author:
+  - The ai_infra.gpu_rack authors
+description:
+  - Reads the topology matrix in every form the tool has had and holds each NVLink cell, the distance of each GPU to the HCA of
+    its rail, and the NUMA nodes against the profile of the board.
+  - One cell that differs is a V(fail). A line that cannot be read is V(unknown) and is shown.
+extends_documentation_fragment:
+  - ai_infra.gpu_rack.gate
+options:
+  profile:
+    description: Board whose matrix is expected.
+    type: str
+    required: true
+    choices: [hgx_h100_8, hgx_h100_4, h100_nvl, h100_pcie, article]
+  gpus:
+    description:
+      - Number of GPUs expected in place of the profile's.
+      - Boards of single cards (V(h100_nvl), V(h100_pcie)) do not fix it. Without this option their count is a V(warn).
+    type: int
+  hcas:
+    description:
+      - RDMA device names in rail order, such as V([mlx5_0, mlx5_1]). Each GPU is paired with the HCA at its place.
+      - Without it the distance to NICs is not judged.
+    type: list
+    elements: str
+    default: []
+seealso:
+  - module: ai_infra.gpu_rack.inference_units
+"""
+
+EXAMPLES = r"""
+- name: Prove that the board is whole
+  ai_infra.gpu_rack.nvlink_topology:
+    profile: hgx_h100_8
+    hcas: [mlx5_0, mlx5_1, mlx5_2, mlx5_3, mlx5_4, mlx5_5, mlx5_6, mlx5_7]
+
+# ansible localhost -m ai_infra.gpu_rack.nvlink_topology -a "captured=topo.txt profile=hgx_h100_8"
+- name: Judge the output in a support bundle
+  ai_infra.gpu_rack.nvlink_topology:
+    captured: bundle/nvidia-smi-topo-m.txt
+    profile: hgx_h100_8
+"""
+
+RETURN = r"""
+verdict:
+  description: The worst verdict of all checks, one of V(pass), V(warn), V(unknown), V(fail).
+  type: str
+  returned: always
+summary:
+  description: One line that names the first of the worst checks with its measured value and limit.
+  type: str
+  returned: always
+gate:
+  description: Name of the gate, V(nvlink_topology).
+  type: str
+  returned: always
+checks:
+  description: Every judged fact, C(nvlink_topology.gpus), C(.matrix), C(.nic_affinity), C(.numa) and C(.output).
+  type: list
+  elements: dict
+  returned: always
+  sample:
+    - check: nvlink_topology.matrix
+      subject: GPU0-GPU2
+      verdict: fail
+      value: NV17
+      limit: NV18
+      unit: ""
+      limit_source: "board profile hgx_h100_8: NV18 in every cell"
+      reason: 1 of 18 links are missing
+      remedy: Reset the GPUs or power-cycle the node.
+evidence:
+  description: Command, exit status and digest of each reading; the output too when O(evidence_dir) is not set.
+  type: list
+  elements: dict
+  returned: always
+gpus:
+  description: Names of the GPUs in the matrix.
+  type: list
+  elements: str
+  returned: always
+matrix:
+  description: Link class by GPU and device, for reports. Cells that could not be read are absent.
+  type: dict
+  returned: always
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._board_profiles import NAMES, profile
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._capture import Source, refusal
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._cli import GATE_ARGS, finish_gate
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._nvidia_topo import TopoError, Topology, parse
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._topology import (
+    GATE,
+    judge_count,
+    judge_matrix,
+    judge_nics,
+    judge_numa,
+    judge_output,
+)
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import Check, unknown
+
+ARGUMENT_SPEC = {
+    **GATE_ARGS,
+    "profile": {"type": "str", "required": True, "choices": list(NAMES)},
+    "gpus": {"type": "int"},
+    "hcas": {"type": "list", "elements": "str", "default": []},
+}
+COMMAND = ("nvidia-smi", "topo", "-m")
+CAPTURE_NAMES = ("nvidia-smi-topo-m.txt", "topo-m.txt", "topo.txt")
+
+
+def judge(text: str, board_name: str, gpus: int | None, hcas: list[str]) -> tuple[list[Check], Topology | None]:
+    """Return the checks of a matrix's text, and the matrix when there is one."""
+    board = profile(board_name)
+    try:
+        topology = parse(text)
+    except TopoError as exc:
+        remedy = "Run nvidia-smi on the node; if it fails there too, look at the driver and the kernel log."
+        return [unknown(f"{GATE}.output", "nvidia-smi topo -m", str(exc), remedy)], None
+    return [
+        *judge_output(topology),
+        judge_count(topology, board, gpus),
+        *judge_matrix(topology, board),
+        *judge_nics(topology, board, hcas, gpus),
+        *judge_numa(topology, board),
+    ], topology
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(ARGUMENT_SPEC, supports_check_mode=True)
+    params = module.params
+    source = Source(params["captured"], params["timeout"])
+    evidence = source.read(COMMAND, *CAPTURE_NAMES)
+    reason = refusal(evidence)
+    topology: Topology | None = None
+    if reason:
+        remedy = "Check that the driver is installed and loaded, then run the command by hand."
+        checks = [unknown(f"{GATE}.output", "nvidia-smi topo -m", reason, remedy)]
+    else:
+        checks, topology = judge(evidence.stdout, params["profile"], params["gpus"], params["hcas"])
+    matrix: dict[str, dict[str, str]] = {}
+    for (row, column), cell in topology.cells.items() if topology else ():
+        if row in topology.gpus:
+            matrix.setdefault(row, {})[topology.nic_name(column) or column] = cell
+    finish_gate(module, GATE, checks, source.used, gpus=list(topology.gpus) if topology else [], matrix=matrix)
+
+
+if __name__ == "__main__":
+    main()
