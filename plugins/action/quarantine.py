@@ -44,16 +44,21 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         if not self._task.check_mode:
             warnings.extend(self._on_node(args, entry, variables))
             warnings.extend(in_consul(args, entry, time.time()))
-        for line in warnings:
-            self._display.warning(f"{node}: {line}")
-        message = f"{node} quarantined in {entry['stage']}: {entry['reason']} Next: {entry['next_command']}"
-        if self._task.check_mode:
-            message = f"{node} would be quarantined in {entry['stage']}: {entry['reason']} Next: {entry['next_command']}"
-        return {"failed": True, "changed": False, "msg": message, "quarantine": entry, **({"warnings": warnings} if warnings else {})}
+        happened = "would be quarantined" if self._task.check_mode else "quarantined"
+        message = f"{node} {happened} in {entry['stage']}: {entry['reason'].rstrip('.')}. Next: {entry['next_command']}"
+        return {
+            "failed": True,
+            "changed": False,
+            "msg": message,
+            "quarantine": entry,
+            **({"warnings": warnings} if warnings else {}),
+        }
 
     def _on_node(self, args: dict[str, Any], entry: dict[str, Any], variables: dict[str, Any]) -> list[str]:
         """Write the reason on the node and turn its units critical; return what could not be done."""
-        check = {k: entry[k] for k in ("check", "subject", "verdict", "value", "limit", "unit", "limit_source", "remedy")}
+        check = {
+            k: entry[k] for k in ("check", "subject", "verdict", "value", "limit", "unit", "limit_source", "remedy")
+        }
         wanted = {
             "state": "quarantined",
             "stage": entry["stage"],
@@ -76,13 +81,15 @@ class ActionModule(ActionBase):  # type: ignore[misc]
 
 
 def in_consul(args: dict[str, Any], entry: dict[str, Any], now: float) -> list[str]:
-    """Record the reason in Consul from the controller, which works when the node is dead; return what could not be done."""
+    """Record the reason in Consul from here, which works when the node is dead; return what could not be done."""
     if not args["consul_address"]:
         return []
     value = {"verdict": "fail", "run": args["run"], "time": round(now, 3), "quarantine": entry}
     try:
         consul = Consul(args["consul_address"], args["consul_token"], ca_file=args["consul_ca_path"])
-        consul.kv_put(f"{KV_PREFIX}/nodes/{entry['node']}", json.dumps(value, sort_keys=True, separators=(",", ":")).encode())
+        consul.kv_put(
+            f"{KV_PREFIX}/nodes/{entry['node']}", json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+        )
     except (ConsulError, ValueError, OSError) as exc:
         return [f"the quarantine could not be recorded in Consul: {exc}"]
     return []

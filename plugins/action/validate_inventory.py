@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,14 +43,14 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             for host, values in raw.items()
         }
         found = problems(resolved, groups, specs, role_uses(_COLLECTION / "playbooks"))
-        lines = [_line(problem, raw.get(problem.host, {})) for problem in found]
+        lines = _lines(found, raw)
         if not found:
             return {"changed": False, "msg": f"{len(raw)} hosts are well described.", "problems": []}
-        many = "s" if len(found) > 1 else ""
+        many = "s" if len(lines) > 1 else ""
         return {
             "changed": False,
             "failed": True,
-            "msg": f"Inventory refused: {len(found)} wrong value{many}, nothing was touched.\n" + "\n".join(lines),
+            "msg": f"Inventory refused: {len(lines)} wrong value{many}, nothing was touched.",
             "problems": lines,
         }
 
@@ -96,10 +96,17 @@ def _resolve(variables: Mapping[str, Any], name: str) -> Any:
     try:
         return variables[name]
     except AnsibleError as exc:
-        return Unresolved(" ".join(str(exc).split()))
+        return Unresolved(" ".join(str(exc).split()).rstrip("."))
 
 
-def _line(problem: Problem, raw: Mapping[str, Any]) -> str:
-    name = problem.variable.partition(".")[0]
-    where = origin_of(raw.get(name)) or "the inventory"
-    return f"{where}: {problem.host}: {problem.variable}: {problem.shown}. Allowed: {problem.allowed}."
+def _lines(found: Sequence[Problem], raw: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return a line for each wrong value. A value that many hosts share is one mistake, so it is one line."""
+    hosts: dict[tuple[str, str, str, str], list[str]] = {}
+    for problem in found:
+        name = problem.variable.partition(".")[0]
+        where = origin_of(raw.get(problem.host, {}).get(name)) or "the inventory"
+        hosts.setdefault((where, problem.variable, problem.shown, problem.allowed), []).append(problem.host)
+    return [
+        f"{where}: {', '.join(names)}: {variable}: {shown}. Allowed: {allowed}."
+        for (where, variable, shown, allowed), names in hosts.items()
+    ]

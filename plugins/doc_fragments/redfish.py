@@ -32,7 +32,8 @@ options:
   system_id:
     description:
       - Identifier of the computer system at the BMC.
-      - Without it the only system that has a BIOS is taken. On a baseboard whose BMC also shows the GPU board as a system that is the host.
+      - Without it the only system that has a BIOS is taken. On a baseboard whose BMC also shows the GPU board as a
+        system that is the host.
     type: str
   timeout:
     description: Deadline in seconds for each request.

@@ -12,8 +12,8 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
-from types import TracebackType
+from collections.abc import Iterator, Sequence
+from typing import IO
 
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils import _cli
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import Evidence
@@ -22,18 +22,14 @@ _GRACE_S = 2.0
 
 
 class Background:
-    """A tool started in a session of its own, for a `with` block.
+    """A tool that runs in a session of its own; made by `background`."""
 
-    coreutils' `timeout` stands over it with the same deadline, so that the tool ends even if its caller was killed.
-    """
-
-    def __init__(self, argv: Sequence[str], deadline: float) -> None:
-        """Start `argv`; it may live `deadline` seconds at most. What goes wrong is in `evidence()`, nothing is raised."""
+    def __init__(self, argv: Sequence[str], deadline: float, out: IO[bytes], err: IO[bytes]) -> None:
+        """Start the tool. What goes wrong is in `evidence()`, nothing is raised."""
         self._argv = list(argv)
         self._start = time.monotonic()
         self._error: str | None = None
-        self._out = tempfile.TemporaryFile()
-        self._err = tempfile.TemporaryFile()
+        self._out, self._err = out, err
         self._process: subprocess.Popen[bytes] | None = None
         path = _cli._search_path()
         # Looked up here: `timeout` itself always starts, so a missing tool would look like a tool that ended.
@@ -83,14 +79,16 @@ class Background:
         rc = self._process.returncode if self._process is not None else None
         return Evidence(shlex.join(self._argv), rc, texts[0], texts[1], time.monotonic() - self._start, self._error)
 
-    def __enter__(self) -> Background:
-        """Return itself."""
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """End the tool."""
-        self.stop()
-        self._out.close()
-        self._err.close()
+@contextlib.contextmanager
+def background(argv: Sequence[str], deadline: float) -> Iterator[Background]:
+    """Run a tool while the block runs, `deadline` seconds at most.
+
+    coreutils' `timeout` stands over it with the same deadline, so that the tool ends even if its caller was killed.
+    """
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        tool = Background(argv, deadline, out, err)
+        try:
+            yield tool
+        finally:
+            tool.stop()

@@ -2,11 +2,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """From an intent ("C-states off") to a vendor's BIOS attributes, resolved through the BMC's own attribute registry.
 
-The tables below say how vendors *name* things, as patterns over attribute names and displayed texts. The spelling that is
+The tables below say how vendors *name* things, as patterns over attribute names and displayed texts. The spelling
+that is
 written to a BMC is always the one its registry offers: names differ between models, BIOS versions and releases of one
 vendor (Supermicro appends `#hex` to them on some boards).
 
-Sources of the names: public Redfish dumps and manuals of Dell 15G/16G, HPE Gen10/Gen11, Lenovo SR6xx, Supermicro X12/X13,
+Sources of the names: public Redfish dumps and manuals of Dell 15G/16G, HPE Gen10/Gen11, Lenovo SR6xx, Supermicro
+X12/X13,
 and ZT Systems (AMI's opaque ids, resolved by displayed text).
 """
 
@@ -33,7 +35,8 @@ class IntentError(Exception):
 class Setting:
     """How a vendor names one attribute and the value an intent wants; patterns match whole texts, whatever their case.
 
-    `names` are tried on AttributeName without a `#hex` suffix, `displays` on DisplayName; `values` in order of preference
+    `names` are tried on AttributeName without a `#hex` suffix, `displays` on DisplayName; `values` in order of
+    preference
     on ValueDisplayName and ValueName. A setting that is not `required` may be missing on a board.
     """
 
@@ -71,11 +74,18 @@ VENDORS: dict[str, Vendor] = {
         r"(hpe|hewlett[ -]packard.*)",
         {
             ("c_states", "disabled"): (
-                Setting(("MinProcIdlePower",), (r"minimum processor idle power core c-state",), (r"no c-?states?",)),
-                Setting(("MinProcIdlePkgState",), (r"minimum processor idle power package c-state",), (r"no (package )?state",), False),
+                Setting(("MinProcIdlePower",), (r"minimum processor idle power core c-state",), (r"no ?c-?states?",)),
+                Setting(
+                    ("MinProcIdlePkgState",),
+                    (r"minimum processor idle power package c-state",),
+                    (r"no ?(package )?state",),
+                    False,
+                ),
             ),
             # One attribute rules core states down to C1E: without C-states there is no C1E.
-            ("c1e", "disabled"): (Setting(("MinProcIdlePower",), (r"minimum processor idle power core c-state",), (r"no c-?states?",)),),
+            ("c1e", "disabled"): (
+                Setting(("MinProcIdlePower",), (r"minimum processor idle power core c-state",), (r"no ?c-?states?",)),
+            ),
         },
         Setting(("WorkloadProfile",), ("workload profile",), ("custom",)),
     ),
@@ -96,7 +106,9 @@ VENDORS: dict[str, Vendor] = {
                 Setting(("PackageCState",), (r"package c[ -]?state( control| limit)?",), (r"c0\s*/\s*c1( state)?",)),
                 Setting(("CPUC6Report",), (r"cpu c6 report",), _OFF),
             ),
-            ("c1e", "disabled"): (Setting((r"EnhancedHaltState\(C1E\)", "EnhancedHaltState"), (r"enhanced halt state \(c1e\)",), _OFF),),
+            ("c1e", "disabled"): (
+                Setting((r"EnhancedHaltState\(C1E\)", "EnhancedHaltState"), (r"enhanced halt state \(c1e\)",), _OFF),
+            ),
             ("monitor_mwait", "disabled"): (Setting((r"(Enable)?MonitorMWAIT",), _MWAIT_DISPLAY, _OFF),),
             ("monitor_mwait", "enabled"): (Setting((r"(Enable)?MonitorMWAIT",), _MWAIT_DISPLAY, _ON),),
         },
@@ -158,7 +170,9 @@ def choose(setting: Setting, entry: Mapping[str, Any]) -> str | None:
     """Return the ValueName of the entry's value the setting wants, or None."""
     for pattern in setting.values:
         for value in entry.get("Value") or []:
-            if _matches((pattern,), str(value.get("ValueDisplayName") or "")) or _matches((pattern,), str(value.get("ValueName") or "")):
+            if _matches((pattern,), str(value.get("ValueDisplayName") or "")) or _matches(
+                (pattern,), str(value.get("ValueName") or "")
+            ):
                 return str(value["ValueName"])
     return None
 
@@ -175,25 +189,37 @@ def resolve(vendor: str, intents: Mapping[str, str], registry: Mapping[str, Any]
         rules = VENDORS[vendor].intents.get((intent, value))
         why = f"{intent}={value}"
         if rules is None:
-            raise IntentError(f"intent {why}: the map for vendor '{vendor}' has no rule for it. Set the BIOS attribute with attributes.")
+            raise IntentError(
+                f"intent {why}: the map for vendor '{vendor}' has no rule for it. Set the BIOS attribute with "
+                "attributes."
+            )
         for rule in rules:
             found = find(rule, entries)
             if not found and rule.required:
                 raise IntentError(
-                    f"intent {why}: the BIOS attribute registry has no attribute like {' or '.join((*rule.names, *rule.displays))}. "
+                    f"intent {why}: the BIOS attribute registry has no attribute like "
+                    f"{' or '.join((*rule.names, *rule.displays))}. "
                     "Look it up in the registry and set it with attributes."
                 )
             for entry in found:
                 name = str(entry["AttributeName"])
                 chosen = choose(rule, entry)
                 if chosen is None:
-                    offered = ", ".join(str(v.get("ValueDisplayName") or v.get("ValueName")) for v in entry.get("Value") or []) or "none"
+                    offered = (
+                        ", ".join(
+                            str(v.get("ValueDisplayName") or v.get("ValueName")) for v in entry.get("Value") or []
+                        )
+                        or "none"
+                    )
                     raise IntentError(
                         f"intent {why}: BIOS attribute {name} offers {offered}, and none of them means '{value}'. "
                         "Choose one and set it with attributes."
                     )
                 if name in result and result[name].value != chosen:
-                    raise IntentError(f"BIOS attribute {name}: {result[name].why} wants {result[name].value}, {why} wants {chosen}. Drop one.")
+                    raise IntentError(
+                        f"BIOS attribute {name}: {result[name].why} wants {result[name].value}, {why} wants "
+                        f"{chosen}. Drop one."
+                    )
                 why_all = f"{result[name].why}, {why}" if name in result else why
                 result[name] = Wanted(name, chosen, why_all)
     return list(result.values())
@@ -235,16 +261,22 @@ def locks(registry: Mapping[str, Any], attribute: str, values: Mapping[str, Any]
     found = []
     for entry in (registry.get("RegistryEntries") or {}).get("Dependencies") or []:
         dependency = entry.get("Dependency") or {}
-        locking = dependency.get("MapToProperty") in ("ReadOnly", "GrayOut") and str(dependency.get("MapToValue")).lower() == "true"
+        locking = (
+            dependency.get("MapToProperty") in ("ReadOnly", "GrayOut")
+            and str(dependency.get("MapToValue")).lower() == "true"
+        )
         if locking and dependency.get("MapToAttribute") == attribute and _holds(dependency, values):
             found.append(dependency)
     return found
 
 
-def unlock(vendor: str | None, registry: Mapping[str, Any], wanted: Sequence[Wanted], values: Mapping[str, Any]) -> list[Wanted]:
+def unlock(
+    vendor: str | None, registry: Mapping[str, Any], wanted: Sequence[Wanted], values: Mapping[str, Any]
+) -> list[Wanted]:
     """Return what must be set before the wanted attributes can be written (Dell: SysProfile=Custom).
 
-    The registry's own dependencies decide. Where it lists none, the vendor's profile switch is used if the board has it. A
+    The registry's own dependencies decide. Where it lists none, the vendor's profile switch is used if the board has
+    it. A
     lock that only a guess would open raises IntentError.
     """
     entries = {str(e.get("AttributeName")): e for e in registry_entries(registry)}
@@ -265,9 +297,13 @@ def unlock(vendor: str | None, registry: Mapping[str, Any], wanted: Sequence[Wan
         for dependency in locks(registry, item.attribute, after):
             opened = _open(dependency, entries, registry, item.attribute, after, frozenset(w.attribute for w in wanted))
             if opened is None:
-                sources = ", ".join(f"{t.get('MapFromAttribute')}={after.get(str(t.get('MapFromAttribute')))}" for t in dependency["MapFrom"])
+                sources = ", ".join(
+                    f"{t.get('MapFromAttribute')}={after.get(str(t.get('MapFromAttribute')))}"
+                    for t in dependency["MapFrom"]
+                )
                 raise IntentError(
-                    f"BIOS attribute {item.attribute}: read-only while {sources}, and no single value opens it. Add that to attributes."
+                    f"BIOS attribute {item.attribute}: read-only while {sources}, and no single value opens it. "
+                    "Add that to attributes."
                 )
             result[opened.attribute] = opened
             after[opened.attribute] = opened.value
@@ -292,7 +328,11 @@ def _open(
             for v in entries.get(name, {}).get("Value") or []
             if dependency not in locks(registry, attribute, {**values, name: v.get("ValueName")})
         ]
-        custom = [v for v in opening if _matches((r"custom( mode)?",), str(v.get("ValueDisplayName") or v.get("ValueName") or ""))]
+        custom = [
+            v
+            for v in opening
+            if _matches((r"custom( mode)?",), str(v.get("ValueDisplayName") or v.get("ValueName") or ""))
+        ]
         if len(opening) == 1 or len(custom) == 1:
             value = (custom or opening)[0]["ValueName"]
             return Wanted(name, value, f"needed for {attribute}")

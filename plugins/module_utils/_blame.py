@@ -78,8 +78,8 @@ class Trial:
 class Blame:
     """What explains the bad pairs.
 
-    `culprits` are in every best explanation; `suspects` are the elements the best explanations disagree about, so one of
-    them is broken and the measurements cannot say which. `unexplained` are bad pairs no element accounts for.
+    `culprits` are in every best explanation; `suspects` are the elements the best explanations disagree about, so
+    one of them is broken and the measurements cannot say which. `unexplained` are bad pairs no element accounts for.
     """
 
     culprits: tuple[Element, ...] = ()

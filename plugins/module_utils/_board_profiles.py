@@ -83,6 +83,11 @@ class Profile:
     note: str = ""
 
     @property
+    def gpu_count(self) -> int | None:
+        """Number of GPUs the board has; None when the server decides (single cards)."""
+        return int(self.gpus.value) if self.gpus else None
+
+    @property
     def source(self) -> str:
         """Name of the profile as a limit's source, for check results."""
         return f"board profile {self.name}"
@@ -105,19 +110,46 @@ _LINK = Number(25.0, "GB/s", "NVLink 4: 25 GB/s per link and direction (nvidia-s
 _PCIE_GEN = Number(5, "", "H100 data sheet: PCIe 5.0")
 _PCIE_WIDTH = Number(16, "lanes", "H100 data sheet: x16; Oracle oci-hpc checks the same width")
 _NDR = Number(400, "Gb/s", "InfiniBand NDR, 4 lanes of 100 Gb/s")
-_WRITE_BW = Number(380, "Gb/s", "Azure/azurehpc-health-checks nd96isr_h100_v5.conf; best reported 392 (NVIDIA/nccl issue 2409)")
-_WRITE_LAT = (
-    HopLimit(0, Number(2.0, "us", "ConnectX-7 back to back measures 1.47 typical, 1.57 p99 (perftest captures); margin 0.4", True)),
-    HopLimit(1, Number(2.5, "us", "Mellanox/ngc_multinode_perf pull request 97: 2.5 for write; HDR over one switch measures 1.87 typical")),
-    HopLimit(3, Number(3.0, "us", "the one-switch limit plus 0.25 for each of two more switches (leaf, spine, leaf)", True)),
+_WRITE_BW = Number(
+    380, "Gb/s", "Azure/azurehpc-health-checks nd96isr_h100_v5.conf; best reported 392 (NVIDIA/nccl issue 2409)"
 )
-_PING_RTT = Number(0.1, "ms", "wall-clock MAD round trips of 0.008 to 0.075 ms were reported (ibping captures); MADs are answered in user space", True)
+_WRITE_LAT = (
+    HopLimit(
+        0,
+        Number(
+            2.0, "us", "ConnectX-7 back to back measures 1.47 typical, 1.57 p99 (perftest captures); margin 0.4", True
+        ),
+    ),
+    HopLimit(
+        1,
+        Number(
+            2.5,
+            "us",
+            "Mellanox/ngc_multinode_perf pull request 97: 2.5 for write; HDR over one switch measures 1.87 typical",
+        ),
+    ),
+    HopLimit(
+        3, Number(3.0, "us", "the one-switch limit plus 0.25 for each of two more switches (leaf, spine, leaf)", True)
+    ),
+)
+_PING_RTT = Number(
+    0.1,
+    "ms",
+    "wall-clock MAD round trips of 0.008 to 0.075 ms were reported (ibping captures); MADs are answered in user space",
+    True,
+)
 _PING_LOSS = Number(0.0, "", "article: loss over 0.0001 % is investigated; 0 of a thousand is what a probe can show")
-_CLOCK = Number(5.0, "ms", "1/40 of the 200 ms in which an IU reports kv_cache_age_ms; chrony in one rack holds well under 1 ms", True)
+_CLOCK = Number(
+    5.0,
+    "ms",
+    "1/40 of the 200 ms in which an IU reports kv_cache_age_ms; chrony in one rack holds well under 1 ms",
+    True,
+)
 _EXIT = Number(
     2,
     "us",
-    "Linux intel_idle tables: C1 leaves in 1 to 2 us, C1E in 2 (Sapphire Rapids) to 10, C6 in 133 to 290; over 2 us is the size of a whole RDMA write",
+    "Linux intel_idle tables: C1 leaves in 1 to 2 us, C1E in 2 (Sapphire Rapids) to 10, C6 in 133 to "
+    "290; over 2 us is the size of a whole RDMA write",
 )
 _MEDIAN = Number(0.05, "", "SuperBench's rule: a node more than 5 % below the fleet median is an outlier")
 
@@ -127,7 +159,10 @@ _RING_FLOOR = Number(347, "GB/s", "5 % under the Ring value of NVIDIA/nccl issue
 
 def _nvls(gpus: int, expected: int, floor: int, floor_source: str) -> NcclFloor:
     return NcclFloor(
-        gpus, "NVLS", Number(floor, "GB/s", floor_source), Number(expected, "GB/s", "NVIDIA/nccl issue 1455; the same ladder on H200 (ml-engineering)")
+        gpus,
+        "NVLS",
+        Number(floor, "GB/s", floor_source),
+        Number(expected, "GB/s", "NVIDIA/nccl issue 1455; the same ladder on H200 (ml-engineering)"),
     )
 
 
@@ -144,7 +179,12 @@ _BRIDGE_NCCL = (
     NcclFloor(
         2,
         "Ring",
-        Number(110, "GB/s", "5 % under the only public number (115, NVIDIA/nccl issue 1161, a complaint): a weak floor", True),
+        Number(
+            110,
+            "GB/s",
+            "5 % under the only public number (115, NVIDIA/nccl issue 1161, a complaint): a weak floor",
+            True,
+        ),
         Number(115, "GB/s", "NVIDIA/nccl issue 1161"),
     ),
 )
@@ -155,7 +195,9 @@ HGX_H100_8 = Profile(
     products=(r"NVIDIA H100 80GB HBM3", r"NVIDIA H100 SXM5( 80GB)?"),
     gpus=Number(8, "GPUs", "HGX H100 8-GPU baseboard"),
     nvlink_rule="all",
-    nvlink_width=Number(18, "links", "NV18 in every cell: vllm issues 6746, 8691, 13855; NVIDIA/nccl issues 1264, 1357"),
+    nvlink_width=Number(
+        18, "links", "NV18 in every cell: vllm issues 6746, 8691, 13855; NVIDIA/nccl issues 1264, 1357"
+    ),
     links_per_gpu=Number(18, "links", "nvidia-smi nvlink -s lists 18 links per H100 SXM"),
     link_speed_gbytes=_LINK,
     nvswitch=True,
@@ -193,7 +235,13 @@ HGX_H100_4 = dataclasses.replace(
         NcclFloor(
             4,
             "Ring",
-            Number(330, "GB/s", "no public number for this board; 10 % under the 4-GPU Ring value of HGX-8, which has as many links per GPU", True),
+            Number(
+                330,
+                "GB/s",
+                "no public number for this board; 10 % under the 4-GPU Ring value of HGX-8, which "
+                "has as many links per GPU",
+                True,
+            ),
             Number(365, "GB/s", "as HGX-8 on 4 GPUs (NVIDIA/nccl issue 1455), not verified on this board", True),
         ),
     ),
@@ -206,8 +254,12 @@ H100_NVL = dataclasses.replace(
     products=(r"NVIDIA H100 NVL",),
     gpus=None,
     nvlink_rule="pairs",
-    nvlink_width=Number(12, "links", "three bridges, 600 GB/s / 50 GB/s per link; one NV12 pair seen (vllm issue 19607)"),
-    links_per_gpu=Number(12, "links", "12 of 18 links by design on bridged H100 cards (Azure/azurehpc-health-checks issue 162)"),
+    nvlink_width=Number(
+        12, "links", "three bridges, 600 GB/s / 50 GB/s per link; one NV12 pair seen (vllm issue 19607)"
+    ),
+    links_per_gpu=Number(
+        12, "links", "12 of 18 links by design on bridged H100 cards (Azure/azurehpc-health-checks issue 162)"
+    ),
     nvswitch=False,
     fabric_manager=False,
     numa_groups=None,
@@ -224,7 +276,9 @@ H100_PCIE = dataclasses.replace(
     description="H100 PCIe cards, each alone or bridged with one other",
     products=(r"NVIDIA H100 PCIe",),
     nvlink_rule="optional_pairs",
-    nvlink_width=Number(12, "links", "three bridges, 600 GB/s / 50 GB/s per link; without a bridge there is no NV cell"),
+    nvlink_width=Number(
+        12, "links", "three bridges, 600 GB/s / 50 GB/s per link; without a bridge there is no NV cell"
+    ),
     links_per_gpu=None,
 )
 
@@ -239,17 +293,24 @@ ARTICLE = dataclasses.replace(
     ),
     nccl=(
         NcclFloor(
-            4, "Ring", Number(850, "GB/s", "article: all_reduce over the 4 GPUs of an IU"), Number(850, "GB/s", "article: all_reduce over the 4 GPUs of an IU")
+            4,
+            "Ring",
+            Number(850, "GB/s", "article: all_reduce over the 4 GPUs of an IU"),
+            Number(850, "GB/s", "article: all_reduce over the 4 GPUs of an IU"),
         ),
     ),
     note=(
-        "The article's numbers as it gives them. 850 GB/s is near the 900 GB/s both directions of 18 links add up to, while busbw counts one "
-        "direction and tops out near 365 (Ring) or 480 (NVLS, 8 GPUs); 0.8 us is a back-to-back best case. Good hardware fails this profile."
+        "The article's numbers as it gives them. 850 GB/s is near the 900 GB/s both directions of 18 "
+        "links add up to, while busbw counts one "
+        "direction and tops out near 365 (Ring) or 480 (NVLS, 8 GPUs); 0.8 us is a back-to-back best "
+        "case. Good hardware fails this profile."
     ),
 )
 
 PROFILES: dict[str, Profile] = {p.name: p for p in (HGX_H100_8, HGX_H100_4, H100_NVL, H100_PCIE, ARTICLE)}
 NAMES: tuple[str, ...] = tuple(PROFILES)
+BOARDS: dict[str, Profile] = {n: p for n, p in PROFILES.items() if n != ARTICLE.name}
+"""The profiles an inventory may name as gpu_rack_board; `article` is a set of thresholds, not a board."""
 
 
 def profile(name: str) -> Profile:

@@ -1,6 +1,6 @@
 # Copyright (c) 2026, The ai_infra.gpu_rack authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""One reader for a gate's commands: the live tool, a directory of captures, one file, or a gate's own stored evidence."""
+"""One reader for a gate's commands: the live tool, a directory of captures, one file, or stored evidence of a gate."""
 
 from __future__ import annotations
 
@@ -52,8 +52,16 @@ class Source:
             return self._stored.get(command) or _missing(command, f"no such reading in {self.captured}")
         if Path(self.captured).is_dir():
             name = next((n for n in names if (Path(self.captured) / n).is_file()), None)
-            return read_captured(self.captured, name) if name else _missing(command, f"{self.captured} holds none of {', '.join(names)}")
-        return read_captured(self.captured) if primary else _missing(command, f"not in the one captured file {self.captured}")
+            return (
+                read_captured(self.captured, name)
+                if name
+                else _missing(command, f"{self.captured} holds none of {', '.join(names)}")
+            )
+        return (
+            read_captured(self.captured)
+            if primary
+            else _missing(command, f"not in the one captured file {self.captured}")
+        )
 
 
 def _missing(command: str, reason: str) -> Evidence:
@@ -66,7 +74,11 @@ def _stored_evidence(captured: str) -> dict[str, Evidence] | None:
         data: Any = json.loads(Path(captured).read_bytes())
     except (OSError, ValueError, RecursionError):
         return None
-    if not isinstance(data, dict) or not isinstance(data.get("gate"), str) or not isinstance(data.get("evidence"), list):
+    if (
+        not isinstance(data, dict)
+        or not isinstance(data.get("gate"), str)
+        or not isinstance(data.get("evidence"), list)
+    ):
         return None
     readings: dict[str, Evidence] = {}
     for item in data["evidence"]:

@@ -1,6 +1,9 @@
 # Copyright (c) 2026, The ai_infra.gpu_rack authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Small client of Consul's HTTP API. Standard library only, no Ansible: the engine probe on the node runs this very file."""
+"""Small client of Consul's HTTP API.
+
+Standard library only, no Ansible: the engine probe on the node runs this very file.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,9 @@ class Consul:
         headers = {"Accept": "application/json", **({"X-Consul-Token": self._token} if self._token else {})}
         connection: http.client.HTTPConnection
         if self._context is not None:
-            connection = http.client.HTTPSConnection(self._host, self._port, timeout=self._timeout, context=self._context)
+            connection = http.client.HTTPSConnection(
+                self._host, self._port, timeout=self._timeout, context=self._context
+            )
         else:
             connection = http.client.HTTPConnection(self._host, self._port, timeout=self._timeout)
         try:
@@ -115,7 +120,9 @@ class Consul:
             raise ConsulError(f"{self.address}/v1/{path}: answered without JSON, is this Consul?", 200) from exc
 
 
-def wait_for(probe: Callable[[], bool], timeout: float, interval: float = 0.25, clock: Callable[[], float] = time.monotonic) -> bool:
+def wait_for(
+    probe: Callable[[], bool], timeout: float, interval: float = 0.25, clock: Callable[[], float] = time.monotonic
+) -> bool:
     """Call `probe` until it is true or `timeout` seconds have passed; return whether it became true."""
     deadline = clock() + timeout
     while True:

@@ -27,7 +27,10 @@ def parse_version(text: str) -> Version | None:
 
 
 def token_names(tokens: Mapping[str, str], version: Version | None) -> dict[str, str]:
-    """Return acl.tokens under the names this version knows. An unknown version (check mode before the install) is a new one."""
+    """Return acl.tokens under the names this version knows.
+
+    An unknown version (check mode before the install) is a new one.
+    """
     older = {new: old for new, since, old in _TOKEN_NAMES if version is not None and version < since}
     return {older.get(name, name): value for name, value in tokens.items()}
 

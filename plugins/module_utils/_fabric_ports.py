@@ -61,7 +61,7 @@ def parse_ibstat(text: str) -> list[FabricPort]:
 
 
 def parse_node_guid(text: str) -> str | None:
-    """Return the node GUID `smpquery nodeinfo` prints for a switch; None when the neighbour is no switch or unreadable."""
+    """Return the node GUID `smpquery nodeinfo` prints for a switch; None for another kind of node or no answer."""
     if not re.search(r"^NodeType:\.*\s*Switch\s*$", text, re.MULTILINE):
         return None
     found = re.search(r"^Guid:\.*\s*(0x[0-9a-fA-F]+)\s*$", text, re.MULTILINE)

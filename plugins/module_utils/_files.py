@@ -55,7 +55,12 @@ def differs(found: FoundFile | None, wanted: WantedFile) -> bool:
     """Tell whether the file has to be written or removed."""
     if found is None or wanted.content is None:
         return not (found is None and wanted.content is None)
-    return (found.content, found.mode, found.owner, found.group) != (wanted.content, wanted.mode, wanted.owner, wanted.group)
+    return (found.content, found.mode, found.owner, found.group) != (
+        wanted.content,
+        wanted.mode,
+        wanted.owner,
+        wanted.group,
+    )
 
 
 def write_file(wanted: WantedFile) -> None:
@@ -83,9 +88,13 @@ def write_file(wanted: WantedFile) -> None:
 
 def diff(found: FoundFile | None, wanted: WantedFile) -> dict[str, str]:
     """Return Ansible's before/after of one file. A secret file shows that it differs, never how."""
-    before = "" if found is None else _shown(found.content, found.mode, found.owner, found.group, wanted.secret, "secret as it is")
+    before = (
+        "" if found is None else _shown(found.content, found.mode, found.owner, found.group, wanted.secret, "a secret")
+    )
     after = (
-        "" if wanted.content is None else _shown(wanted.content, wanted.mode, wanted.owner, wanted.group, wanted.secret, "secret as it is")
+        ""
+        if wanted.content is None
+        else _shown(wanted.content, wanted.mode, wanted.owner, wanted.group, wanted.secret, "a secret")
     )
     if wanted.secret and found is not None and wanted.content is not None and found.content != wanted.content:
         after = _shown(wanted.content, wanted.mode, wanted.owner, wanted.group, True, "another secret")
@@ -120,7 +129,11 @@ def from_params(items: Iterable[dict[str, Any]]) -> list[WantedFile]:
             mode = int(item["mode"], 8)
         except ValueError as exc:
             raise ValueError(f"files: {path} has mode {item['mode']!r}. Write it as octal text, like '0644'.") from exc
-        files.append(WantedFile(path, secret if content is None else content, mode, item["owner"], item["group"], secret is not None))
+        files.append(
+            WantedFile(
+                path, secret if content is None else content, mode, item["owner"], item["group"], secret is not None
+            )
+        )
     return files
 
 

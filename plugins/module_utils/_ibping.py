@@ -2,8 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Parser of ibping's statistics. Pure.
 
-Only the two counts are used. The printed percentage is cut to an integer (9 lost of 1000 reads 0%), and the printed times
-are wrong by a factor of ten inside a second and by about 900 ms across one (rdma-core, infiniband-diags/ibping.c).
+Only the two counts are used. The printed percentage is cut to an integer (9 lost of 1000 reads 0%), and the printed
+times are wrong by a factor of ten inside a second and by about 900 ms across one (rdma-core,
+infiniband-diags/ibping.c).
 """
 
 from __future__ import annotations

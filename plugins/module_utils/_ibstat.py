@@ -100,7 +100,14 @@ def judge(
     checks = [unknown(f"{GATE}.output", "ibstat", p, remedy) for p in report.problems]
     if not report.adapters and not report.problems:
         reason = "ibstat printed no adapter"
-        checks.append(unknown(f"{GATE}.output", "ibstat", reason, "Load mlx5_ib (DOCA or the kernel's driver) and check lspci for ConnectX."))
+        checks.append(
+            unknown(
+                f"{GATE}.output",
+                "ibstat",
+                reason,
+                "Load mlx5_ib (DOCA or the kernel's driver) and check lspci for ConnectX.",
+            )
+        )
     for hca in hcas:
         checks.extend(_judge_hca(report, hca, rate, rate_source, link_layer, firmware))
     return checks
@@ -115,29 +122,69 @@ def _judge_hca(
     if adapter is None or port_number not in adapter.ports:
         what = "the adapter is not in the list" if adapter is None else f"it has no port {port_number}"
         if not report.complete:
-            return [unknown(f"{GATE}.present", hca, f"{what}, and the list could not be read whole", remedy, "present", "option hcas")]
+            return [
+                unknown(
+                    f"{GATE}.present",
+                    hca,
+                    f"{what}, and the list could not be read whole",
+                    remedy,
+                    "present",
+                    "option hcas",
+                )
+            ]
         there = ", ".join(report.adapters)
-        return [Check(f"{GATE}.present", hca, "fail", f"{what} ({there})", "missing", "present", "", "option hcas", remedy)]
+        return [
+            Check(f"{GATE}.present", hca, "fail", f"{what} ({there})", "missing", "present", "", "option hcas", remedy)
+        ]
     port = adapter.ports[port_number]
     if number(port.get("Rate")) == 0 and port.get("Link layer", "InfiniBand") == "InfiniBand":
         reason = "the port has no rate: no cable or no transceiver"
-        checks = [Check(f"{GATE}.rate", hca, "fail", reason, 0, rate, "Gb/s", rate_source, "Plug or replace the cable.")]
+        checks = [
+            Check(f"{GATE}.rate", hca, "fail", reason, 0, rate, "Gb/s", rate_source, "Plug or replace the cable.")
+        ]
         return checks + _judge_firmware(adapter, hca, firmware)
     checks = _judge_link(port, hca, link_layer)
     up = port.get("Physical state") == "LinkUp"
     right_layer = port.get("Link layer") == _LAYERS[link_layer]
     if up and right_layer:
         found = number(port.get("Rate"))
-        reason = "rate of the link" if found is not None or "Rate" not in port else f"its rate reads {_shown(port['Rate'])!r}"
+        reason = (
+            "rate of the link"
+            if found is not None or "Rate" not in port
+            else f"its rate reads {_shown(port['Rate'])!r}"
+        )
         bad = "The link trained down: clean or replace the cable, then check the other end's port with iblinkinfo."
         good = found is not None and rate is not None and found >= rate
-        checks.append(compare(f"{GATE}.rate", hca, found, rate, ok=good, unit="Gb/s", limit_source=rate_source, reason=reason, remedy=bad))
+        checks.append(
+            compare(
+                f"{GATE}.rate",
+                hca,
+                found,
+                rate,
+                ok=good,
+                unit="Gb/s",
+                limit_source=rate_source,
+                reason=reason,
+                remedy=bad,
+            )
+        )
         if link_layer == "infiniband":
             lid = number(port.get("SM lid"))
-            no_sm = "Start the subnet manager (opensm or the one on the switch) and check that it is in this port's subnet."
+            no_sm = (
+                "Start the subnet manager (opensm or the one on the switch) and check that it is in this port's subnet."
+            )
             reason = "LID of the subnet manager" if lid != 0 else "no subnet manager has configured the port"
             checks.append(
-                compare(f"{GATE}.sm_lid", hca, lid, "not 0", ok=bool(lid), limit_source="InfiniBand", reason=reason, remedy=no_sm)
+                compare(
+                    f"{GATE}.sm_lid",
+                    hca,
+                    lid,
+                    "not 0",
+                    ok=bool(lid),
+                    limit_source="InfiniBand",
+                    reason=reason,
+                    remedy=no_sm,
+                )
             )
     return checks + _judge_firmware(adapter, hca, firmware)
 
@@ -153,9 +200,13 @@ _STATE_REASONS = {
     "Down": "the port is down",
 }
 _REMEDIES = {
-    "physical_state": "Check the cable and the switch port (iblinkinfo); a Disabled port is turned on with ibportstate.",
+    "physical_state": (
+        "Check the cable and the switch port (iblinkinfo); a Disabled port is turned on with ibportstate."
+    ),
     "state": "Check the subnet manager (sminfo, opensm's log); without a link look at the physical state first.",
-    "link_layer": "Set LINK_TYPE_P1 with mlxconfig and reset the adapter, or correct the link layer in the inventory.",
+    "link_layer": (
+        "Set LINK_TYPE_P1 with mlxconfig and reset the adapter, or correct the link layer in the inventory."
+    ),
 }
 
 
@@ -174,7 +225,14 @@ def _judge_link(port: Mapping[str, str], hca: str, link_layer: str) -> list[Chec
             reason = f"ibstat shows no line {field!r} for the port"
         checks.append(
             compare(
-                f"{GATE}.{fact}", hca, found, wanted, ok=found == wanted, limit_source=source, reason=reason, remedy=_REMEDIES[fact]
+                f"{GATE}.{fact}",
+                hca,
+                found,
+                wanted,
+                ok=found == wanted,
+                limit_source=source,
+                reason=reason,
+                remedy=_REMEDIES[fact],
             )
         )
     return checks
@@ -188,6 +246,13 @@ def _judge_firmware(adapter: Adapter, hca: str, firmware: str | None) -> list[Ch
     reason = "adapter firmware" if found == firmware else "adapter firmware differs from the pinned one"
     return [
         compare(
-            f"{GATE}.firmware", hca, found, firmware, ok=found == firmware, limit_source="option firmware", reason=reason, remedy=remedy
+            f"{GATE}.firmware",
+            hca,
+            found,
+            firmware,
+            ok=found == firmware,
+            limit_source="option firmware",
+            reason=reason,
+            remedy=remedy,
         )
     ]

@@ -1,8 +1,9 @@
 # Copyright (c) 2026, The ai_infra.gpu_rack authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What lets an inference unit in and what keeps it out. Standard library only, no Ansible: the probe on the node runs this very file.
+"""What lets an inference unit in and what keeps it out.
 
-Pure functions but for `read_state` and `identity`, which read the node's own files.
+Standard library only, no Ansible: the probe on the node runs this very file. The functions that take a path read the
+node's own files, the others are pure.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ class Refusal:
 
 
 def read_json(path: Path) -> Any:
-    """Return the decoded file, None when it does not exist. An unreadable file raises ValueError: it must not pass for absent."""
+    """Return the decoded file, None when it does not exist.
+
+    An unreadable file raises ValueError: it must not pass for absent.
+    """
     try:
         return json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
@@ -40,7 +44,10 @@ def read_json(path: Path) -> Any:
 
 def identity(root: Path = Path("/")) -> dict[str, str]:
     """Return the machine id and the boot id of this installation; a part that cannot be read is an empty string."""
-    return {name: _word(root / path) for name, path in (("machine_id", "etc/machine-id"), ("boot_id", "proc/sys/kernel/random/boot_id"))}
+    return {
+        name: _word(root / path)
+        for name, path in (("machine_id", "etc/machine-id"), ("boot_id", "proc/sys/kernel/random/boot_id"))
+    }
 
 
 def _word(path: Path) -> str:
@@ -86,7 +93,10 @@ def _quarantine(state_dir: Path) -> Refusal | None:
     if entry is None:
         return None
     fields = entry if isinstance(entry, dict) else {}
-    return Refusal("quarantine", f"quarantined in stage {fields.get('stage', 'unknown')}: {fields.get('reason', 'no reason recorded')}")
+    return Refusal(
+        "quarantine",
+        f"quarantined in stage {fields.get('stage', 'unknown')}: {fields.get('reason', 'no reason recorded')}",
+    )
 
 
 def _gate(path: Path, stage: str, me: Mapping[str, str], now: float, max_age: float | None) -> Refusal | None:
@@ -101,9 +111,15 @@ def _gate(path: Path, stage: str, me: Mapping[str, str], now: float, max_age: fl
         verdict = decision.get("verdict", "unknown") if isinstance(decision, dict) else "unknown"
         summary = decision.get("summary", "") if isinstance(decision, dict) else ""
         return Refusal(what, f"the {stage} gate says {verdict}" + (f": {summary}" if summary else ""))
-    recorded = decision.get("machine_id")
-    if not recorded or not me.get("machine_id") or recorded != me["machine_id"]:
-        return Refusal(what, f"the {stage} gate judged machine id {recorded or 'none'}, this is {me.get('machine_id') or 'unknown'}: reinstalled since")
+    for part, since in (("machine_id", "reinstalled"), ("boot_id", "rebooted")):
+        recorded, mine = decision.get(part), me.get(part)
+        # A part that is missing on either side proves nothing, so it refuses like one that differs.
+        if not recorded or recorded != mine:
+            return Refusal(
+                what,
+                f"the {stage} gate judged {part} {recorded or 'none'}, this is {mine or 'unknown'}: "
+                f"{since} since, not proven again",
+            )
     if max_age is None:
         return None
     taken = decision.get("time")
@@ -125,17 +141,52 @@ def read_entry(path: Path) -> dict[str, Any] | None:
     return entry if entry is None or isinstance(entry, dict) else {"reason": f"{path}: not an object"}
 
 
-def gates_before_quarantine(state_dir: Path) -> list[str]:
-    """Return a line for each gate that decided before the node was quarantined: it has not seen the repair."""
+def gates_before_quarantine(state_dir: Path) -> list[Refusal]:
+    """Return a refusal for each gate that decided before the node was quarantined: it has not seen the repair."""
     quarantine = read_entry(state_dir / "quarantine.json")
     if quarantine is None:
         return []
     since = quarantine.get("time")
-    lines = []
+    refused = []
     for stage in STAGES:
         taken = (read_entry(state_dir / "gate" / f"{stage}.json") or {}).get("time")
         if not isinstance(since, (int, float)) or not isinstance(taken, (int, float)) or taken < since:
-            lines.append(f"the {stage} gate has not passed since the quarantine in stage {quarantine.get('stage', 'unknown')}")
+            reason = (
+                f"the {stage} gate has not passed since the quarantine in stage {quarantine.get('stage', 'unknown')}"
+            )
+            refused.append(Refusal(f"gate {stage}", reason))
+    return refused
+
+
+def headlines(state_dir: Path) -> dict[str, Any]:
+    """Return each gate's verdict and, for each kind of check, the measured value or the range over its subjects."""
+    found: dict[str, Any] = {}
+    for stage in STAGES:
+        decision = read_entry(state_dir / "gate" / f"{stage}.json") or {}
+        found[stage] = {"verdict": decision.get("verdict", "unknown"), "measured": measured(decision.get("checks"))}
+    return found
+
+
+def measured(checks: Any) -> dict[str, str]:
+    """Return check name -> value with unit, or lowest..highest where subjects differ.
+
+    Values that are no numbers are listed.
+    """
+    values: dict[str, list[Any]] = {}
+    units: dict[str, str] = {}
+    for check in checks if isinstance(checks, list) else []:
+        if isinstance(check, dict) and check.get("value") is not None:
+            values.setdefault(str(check["check"]), []).append(check["value"])
+            units[str(check["check"])] = str(check.get("unit") or "")
+    lines = {}
+    for name, seen in values.items():
+        numbers = [v for v in seen if isinstance(v, (int, float)) and not isinstance(v, bool)]
+        if len(numbers) == len(seen):
+            low, high = min(numbers), max(numbers)
+            text = f"{low:g}" if low == high else f"{low:g}..{high:g}"
+        else:
+            text = ", ".join(sorted({str(v) for v in seen}))
+        lines[name] = f"{text} {units[name]}".strip()
     return lines
 
 
@@ -149,7 +200,9 @@ def gpu_indices(unit: Mapping[str, Any]) -> str:
     return ",".join(str(gpu["index"]) for gpu in unit["gpus"])
 
 
-def service_definition(unit: Mapping[str, Any], *, board: str, model: str, address: str, ttl: float, service: str = SERVICE) -> dict[str, Any]:
+def service_definition(
+    unit: Mapping[str, Any], *, board: str, model: str, address: str, ttl: float, service: str = SERVICE
+) -> dict[str, Any]:
     """Return the Consul service of a unit, without its token. The check is born critical: nothing has been proven yet.
 
     Not deregistered when critical: the entry is where a person reads why the unit is out, and the file would bring it
@@ -160,7 +213,13 @@ def service_definition(unit: Mapping[str, Any], *, board: str, model: str, addre
         "name": service,
         "tags": ["iu"],
         "port": unit["port"],
-        "meta": {"board": board, "gpus": gpu_indices(unit), "model": model, "numa": str(unit["numa_node"]), "ttl": f"{ttl:g}s"},
+        "meta": {
+            "board": board,
+            "gpus": gpu_indices(unit),
+            "model": model,
+            "numa": str(unit["numa_node"]),
+            "ttl": f"{ttl:g}s",
+        },
         "checks": [
             {
                 "id": check_id(unit["id"]),
@@ -195,7 +254,11 @@ def unit_problems(units: Any) -> list[str]:
         if not isinstance(unit.get("numa_node"), int):
             lines.append(f"{name}: numa_node {unit.get('numa_node')!r}")
         gpus = unit.get("gpus")
-        if not isinstance(gpus, list) or not gpus or not all(isinstance(g, dict) and isinstance(g.get("index"), int) for g in gpus):
+        if (
+            not isinstance(gpus, list)
+            or not gpus
+            or not all(isinstance(g, dict) and isinstance(g.get("index"), int) for g in gpus)
+        ):
             lines.append(f"{name}: gpus {gpus!r}")
     return lines
 
@@ -211,7 +274,9 @@ def passing(entries: Sequence[Mapping[str, Any]], unit: str) -> tuple[bool, str]
         checks = entry.get("Checks", [])
         bad = [c for c in checks if c.get("Status") != "passing"]
         if bad:
-            return False, "; ".join(f"{c.get('CheckID')} {c.get('Status')}: {(c.get('Output') or '').strip() or 'no output'}" for c in bad)
+            return False, "; ".join(
+                f"{c.get('CheckID')} {c.get('Status')}: {(c.get('Output') or '').strip() or 'no output'}" for c in bad
+            )
         if not any(c.get("CheckID") == "serfHealth" for c in checks):
             return False, "the node has no serfHealth check"
         if not any(c.get("CheckID") == check_id(unit) for c in checks):

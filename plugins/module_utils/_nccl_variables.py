@@ -413,7 +413,7 @@ def render(variables: Mapping[str, Any], header: str) -> str:
 def parse(text: str) -> dict[str, str]:
     """Return the variables of a file as NCCL reads them: the first value of a name wins, other lines are skipped."""
     found: dict[str, str] = {}
-    for line in text.splitlines():
+    for line in text.split("\n"):
         if not line.startswith("#") and "=" in line:
             name, value = line.split("=", 1)
             found.setdefault(name, value)

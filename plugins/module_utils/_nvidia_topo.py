@@ -23,10 +23,19 @@ _COMMENT = re.compile(r"^\s*(?:[#>]+\s?)+")
 _GPU = re.compile(r"GPU[0-9]{1,4}")
 _DEVICE = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]*[0-9][A-Za-z0-9_.:-]*")
 _NVLINK = re.compile(r"NV([1-9][0-9]{0,2})")
+# A link class with something stuck to it: two cells have become one, and every cell after it is under a wrong column.
+_SHIFTS = re.compile(r"(?:PIX|PXB|PHB|NODE|SYS|SOC|NV[0-9]|PH|X).")
 _LIST = re.compile(r"[0-9]{1,6}(-[0-9]{1,6})?(,[0-9]{1,6}(-[0-9]{1,6})?)*")
 _NIC_LEGEND = re.compile(r"(NIC[0-9]+)\s*:\s*(\S+)")
-_TRAILING = (("cpu", re.compile(r"CPU\s+Affinity")), ("numa", re.compile(r"NUMA\s+Affinity")), ("gpu_numa", re.compile(r"GPU\s+NUMA\s+ID")))
-_ERROR_WORDS = re.compile(r"\b(error|errors|fail|failed|unable|lost|mismatch|could\s?n[o']t|cannot|not found|invalid|timed? ?out)\b", re.IGNORECASE)
+_TRAILING = (
+    ("cpu", re.compile(r"CPU\s+Affinity")),
+    ("numa", re.compile(r"NUMA\s+Affinity")),
+    ("gpu_numa", re.compile(r"GPU\s+NUMA\s+ID")),
+)
+_ERROR_WORDS = re.compile(
+    r"\b(error|errors|fail|failed|unable|lost|mismatch|could\s?n[o']t|cannot|not found|invalid|timed? ?out)\b",
+    re.IGNORECASE,
+)
 _SHOWN = 160
 
 
@@ -179,8 +188,10 @@ def parse(text: str) -> Topology:
             affinity[name] = row.affinity
     for device in devices:
         if device not in seen:
-            problems.append(Problem(lines[start].number, lines[start].raw, f"{device} is in the header and has no row", device))
-    names = dict(m.groups() for line in lines[start + 1 :] if (m := _NIC_LEGEND.fullmatch(line.text.strip())))
+            problems.append(
+                Problem(lines[start].number, lines[start].raw, f"{device} is in the header and has no row", device)
+            )
+    names = {m[1]: m[2] for line in lines[start + 1 :] if (m := _NIC_LEGEND.fullmatch(line.text.strip()))}
     return Topology(devices, cells, affinity, names, tuple(problems))
 
 
@@ -281,12 +292,18 @@ def _read_row(line: _Line, name: str, devices: tuple[str, ...], trailing: tuple[
         reason = _refuse_cell(name, column, token)
         if reason:
             row.problems.append(Problem(line.number, line.raw, reason, name))
+            if _SHIFTS.match(token) or _plausible(token):
+                return row
         else:
             row.links[column] = "SYS" if token == "SOC" else token
     if _GPU.fullmatch(name):
         values = _trailing_cells(rest, len(trailing), exact)
         if values is None:
-            row.problems.append(Problem(line.number, line.raw, f"affinity cells do not fit the {len(trailing)} columns", f"{name} affinity"))
+            row.problems.append(
+                Problem(
+                    line.number, line.raw, f"affinity cells do not fit the {len(trailing)} columns", f"{name} affinity"
+                )
+            )
         else:
             row.affinity = Affinity(**dict(zip(trailing, values, strict=True)))
     elif any(cell and not _plausible(cell) for cell in rest):

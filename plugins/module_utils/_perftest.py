@@ -2,8 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Parser of perftest's latency tests (ib_write_lat, ib_send_lat, ib_read_lat). Pure.
 
-perftest prints half of the measured round trip in microseconds. "typical" is the median; the first sample is usually the
-maximum, so t_max is information, not a reason to judge.
+perftest prints half of the measured round trip in microseconds. "typical" is the median; the first sample is usually
+the maximum, so t_max is information, not a reason to judge.
 """
 
 from __future__ import annotations

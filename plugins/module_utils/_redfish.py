@@ -1,12 +1,13 @@
 # Copyright (c) 2026, The ai_infra.gpu_rack authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A small Redfish client on ansible.module_utils.urls: nothing to install on the controller or in an execution environment."""
+"""A small Redfish client on ansible.module_utils.urls: nothing to install on the controller."""
 
 from __future__ import annotations
 
 import dataclasses
 import http.client
 import json
+import os
 import time
 import urllib.error
 from collections.abc import Callable, Mapping
@@ -32,7 +33,10 @@ _DROPPED = (ConnectionError, http.client.RemoteDisconnected, http.client.Incompl
 
 
 class RedfishError(Exception):
-    """The BMC did not do what was asked; the text is complete and safe to show. `status` is the HTTP status, or None."""
+    """The BMC did not do what was asked; the text is complete and safe to show.
+
+    `status` is the HTTP status, or None.
+    """
 
     def __init__(self, message: str, status: int | None = None) -> None:
         """Keep text and status."""
@@ -60,7 +64,9 @@ def extended_message(raw: bytes) -> str:
     try:
         error = json.loads(text)["error"]
         infos = [i for i in error.get("@Message.ExtendedInfo") or [] if isinstance(i, dict)]
-        said = [str(i["Message"]).strip() for i in infos if i.get("Message")] or [i["MessageId"] for i in infos if i.get("MessageId")]
+        said = [str(i["Message"]).strip() for i in infos if i.get("Message")] or [
+            i["MessageId"] for i in infos if i.get("MessageId")
+        ]
         return " ".join(dict.fromkeys(said)) or str(error.get("message") or error.get("code"))
     except (ValueError, KeyError, TypeError, AttributeError):
         return text[:300] or "no explanation"
@@ -92,6 +98,11 @@ class Bmc:
         self.clock = clock
         self._params = params
         self._open = opener
+        ca_path = params["ca_path"]
+        if ca_path and not os.path.isfile(ca_path):
+            raise RedfishError(
+                f"ca_path {ca_path}: there is no such file on this host. Name the PEM file of the BMC's authority."
+            )
 
     def _clean(self, text: str) -> str:
         """Return text that cannot show the password, whatever a BMC echoes."""
@@ -100,9 +111,13 @@ class Bmc:
 
     def _error(self, method: str, path: str, observed: str, remedy: str, status: int | None = None) -> RedfishError:
         """Return an error that names request, BMC and remedy."""
-        return RedfishError(self._clean(f"{method} {path} on BMC {self.address}: {observed.rstrip('. ')}. {remedy}"), status)
+        return RedfishError(
+            self._clean(f"{method} {path} on BMC {self.address}: {observed.rstrip('. ')}. {remedy}"), status
+        )
 
-    def request(self, method: str, path: str, body: Mapping[str, Any] | None = None, etag: str | None = None) -> Response:
+    def request(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, etag: str | None = None
+    ) -> Response:
         """Send one request, again while the BMC is busy or drops the connection, and return its answer.
 
         A POST whose connection broke is not sent again: the BMC may have acted on it.
@@ -161,7 +176,9 @@ class Bmc:
             parsed = json.loads(raw) if raw.strip() else {}
         except ValueError as exc:
             shown = raw[:200].decode("utf-8", "replace")
-            raise self._error(method, path, f"the answer is not JSON: {shown}", "Check that this address is a Redfish service.") from exc
+            raise self._error(
+                method, path, f"the answer is not JSON: {shown}", "Check that this address is a Redfish service."
+            ) from exc
         return Response(status, received, parsed if isinstance(parsed, dict) else {"value": parsed})
 
     def get(self, path: str) -> dict[str, Any]:
@@ -185,7 +202,8 @@ class Bmc:
         if system_id is not None:
             if system_id not in ids:
                 raise RedfishError(
-                    f"system_id '{system_id}' on BMC {self.address}: there is no such system. Use one of {', '.join(sorted(ids)) or 'none'}."
+                    f"system_id '{system_id}' on BMC {self.address}: there is no such system. Use one of "
+                    f"{', '.join(sorted(ids)) or 'none'}."
                 )
             return self.get(ids[system_id])
         systems = [self.get(p) for p in paths]
@@ -199,14 +217,16 @@ class Bmc:
         return systems[0]
 
     def wait_for(self, what: Callable[[], str | None], wanted: str, deadline_s: float, interval_s: float = 1.0) -> bool:
-        """Poll until `what()` is `wanted`. Returns False at the deadline. At least one poll is made."""
+        """Poll until `what()` is `wanted`, ever more slowly. Returns False at the deadline; polls at least once."""
         end = self.clock() + deadline_s
+        pause = min(0.2, interval_s)
         while True:
             if what() == wanted:
                 return True
             if self.clock() >= end:
                 return False
-            self.sleep(min(interval_s, max(0.0, end - self.clock())))
+            self.sleep(min(pause, max(0.0, end - self.clock())))
+            pause = min(pause * 2, interval_s)
 
 
 def _advice(status: int) -> str:

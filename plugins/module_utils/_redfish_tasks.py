@@ -13,16 +13,21 @@ ENDED = frozenset({"Completed", "Exception", "Killed", "Cancelled", "Suspended",
 
 
 def failure(task: Mapping[str, Any]) -> str | None:
-    """Return why an ended task failed, in the BMC's words, or None. A task without a state ended well: its monitor answered 200."""
+    """Return why an ended task failed, in the BMC's words, or None.
+
+    A task without a state ended well: its monitor answered 200.
+    """
     state, status = task.get("TaskState", "Completed"), task.get("TaskStatus", "OK")
     if state == "Completed" and status in ("OK", "Warning", None):
         return None
-    said = [str(m["Message"]).strip() for m in task.get("Messages") or [] if m.get("Message") and m.get("Severity") != "OK"]
+    said = [
+        str(m["Message"]).strip() for m in task.get("Messages") or [] if m.get("Message") and m.get("Severity") != "OK"
+    ]
     return f"the update task ended as {state} ({status}): {' '.join(said) or 'no explanation'}"
 
 
 def moment(text: Any) -> datetime.datetime | None:
-    """Return a Redfish date-time, or None when it is missing, unreadable or without a zone (then it compares with nothing)."""
+    """Return a Redfish date-time, or None when it is missing, unreadable or without a zone."""
     if not isinstance(text, str):
         return None
     try:
@@ -35,8 +40,10 @@ def moment(text: Any) -> datetime.datetime | None:
 def staged_versions(tasks: Sequence[Mapping[str, Any]], last_reset: Any) -> tuple[dict[str, str], list[str]]:
     """Return the versions that wait for activation by component, and what the BMC says activates them.
 
-    Redfish's update registry has a message for it, AwaitToActivate(image, component). It counts only when the task ended
-    after the system's last reset, and only when both times are known: an update sent twice costs minutes, one believed to
+    Redfish's update registry has a message for it, AwaitToActivate(image, component). It counts only when the task
+    ended
+    after the system's last reset, and only when both times are known: an update sent twice costs minutes, one
+    believed to
     be staged that is not would never be sent.
     """
     reset = moment(last_reset)

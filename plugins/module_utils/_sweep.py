@@ -36,11 +36,11 @@ def schedule(nodes: Sequence[str], dead: Collection[str] = ()) -> list[list[Pair
 
 
 def schedule_racks(racks: Sequence[Sequence[str]], dead: Collection[str] = ()) -> list[list[Pair]]:
-    """Return rounds for a fleet: a full mesh inside every rack at the same time, then every two racks meet in one round.
+    """Return rounds for a fleet: a full mesh inside every rack at the same time, then every two racks meet once.
 
-    Where two racks meet, the k-th node of one meets the k-th of the other; nodes a larger rack has in excess rest. Rails
-    are wired alike in all racks, so each pair of leaves is covered by every rail of these pairs. 128 nodes in 32 racks
-    take 3 + 31 rounds in place of 127.
+    Where two racks meet, the k-th node of one meets the k-th of the other; nodes a larger rack has in excess rest.
+    Rails are wired alike in all racks, so each pair of leaves is covered by every rail of these pairs. 128 nodes in
+    32 racks take 3 + 31 rounds in place of 127.
     """
     rounds: list[list[Pair]] = []
     for inside in (schedule(rack, dead) for rack in racks):

@@ -115,7 +115,7 @@ def judge(
 def _weight(row: Row, result: Mapping[str, Any]) -> int:
     """Return how much a report of a pair is worth."""
     measured = row["t_typical_us"] is not None or row["path_failed"] or row["sent"] is not None
-    return 4 * measured + 2 * (row.get("fault") is not None) + (row["client"] == result.get("node"))
+    return 4 * int(measured) + 2 * int(row.get("fault") is not None) + int(row["client"] == result.get("node"))
 
 
 def _medians(rows: Sequence[Row]) -> dict[int | None, float]:
@@ -146,7 +146,7 @@ def _judge_row(row: Row, limits: Limits, medians: Mapping[int | None, float], ab
                 Measured("ib_latency.p99", row["p99_us"], "us", tail, bad, "99th percentile of it", LATENCY_REMEDY)
             )
     elif row["path_failed"]:
-        remedy = "Check both ports, their cables and the routes the subnet manager set up (ibtracert), then run the gate again."
+        remedy = "Check both ports, their cables and the routes (ibtracert), then run the gate again."
         quantities.append(Measured("ib_latency.latency", "no connection", "us", limit, True, str(row["error"]), remedy))
     if row["sent"] is not None and row["received"] is not None:
         allowed = limits.loss()
@@ -190,7 +190,7 @@ def _blame_check(node: str, found: Blame, mine: Sequence[Judged]) -> Check:
         return Check(name, node, "fail", reason, text, limit, "", source, _remedy(own))
     if maybe:
         reason = f"cannot tell which of these is broken: {name_all(found.suspects)}"
-        remedy = "Run the sweep again with one more good node, or swap one of the cables: the fault moves with what is broken."
+        remedy = "Run the sweep with one more good node, or swap a cable: the fault moves with what is broken."
         return Check(name, node, "unknown", reason, None, limit, "", source, remedy)
     loose = [j for j in mine if j.trial is not None and j.trial in found.unexplained]
     if loose:
@@ -224,7 +224,7 @@ def _remedy(elements: Sequence[Element]) -> str:
     if "leaf" in kinds:
         return "Repair the leaf switch or its uplinks: every node on it is held back, none of them is at fault itself."
     if "node" in kinds:
-        return "All its rails are bad: look at what they share (C-states, PCIe settings, NUMA binding, firmware), not at cables."
+        return "All its rails are bad: look at what they share (C-states, PCIe, NUMA binding, firmware), not at cables."
     return "Reseat or replace the cable, then the transceiver, then the HCA."
 
 
@@ -279,8 +279,8 @@ def _coverage(node: str, own: Mapping[str, Any], mine: Sequence[Judged]) -> Chec
                 "Run it with a partner in the play.",
             )
         reason = (
-            "measured between the node's own HCAs, which proves them, their cables and leaf ports; the way to other nodes is not "
-            "proven, as the play has no partner"
+            "measured between the node's own HCAs, which proves them, their cables and leaf ports; the way to other "
+            "nodes is not proven, as the play has no partner"
         )
         return Check(
             name,
@@ -299,7 +299,9 @@ def _coverage(node: str, own: Mapping[str, Any], mine: Sequence[Judged]) -> Chec
         return Check(name, node, "pass", "every pair was measured", value, f"{len(pairs)} pairs", "", source)
     why = "; ".join(dict.fromkeys(str(j.row["error"] or "not measured") for j in open_))
     if len(open_) == len(pairs) and own.get("absent"):
-        remedy = "Check that forks is at least the number of nodes and that the management network lets the sweep's TCP ports through."
+        remedy = (
+            "Set forks to at least the number of nodes, and let the sweep's TCP ports through the management network."
+        )
         return Check(
             name, node, "unknown", f"met none of its partners: {why}", value, f"{len(pairs)} pairs", "", source, remedy
         )

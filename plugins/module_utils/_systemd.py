@@ -40,14 +40,18 @@ def parse_unit(name: str, text: str, wall: float, monotonic: float) -> Unit:
     started = wall - (monotonic - int(microseconds) / 1e6) if microseconds.isdigit() and microseconds != "0" else None
     active = values.get("ActiveState") in ("active", "activating", "reloading")
     enabled = values.get("UnitFileState") in ("enabled", "enabled-runtime")
-    return Unit(name, values.get("LoadState") == "loaded", active, enabled, values.get("NeedDaemonReload") == "yes", started)
+    return Unit(
+        name, values.get("LoadState") == "loaded", active, enabled, values.get("NeedDaemonReload") == "yes", started
+    )
 
 
 def unit(name: str, timeout: float = 10.0) -> Unit:
     """Read a unit's state; raise UnitError when systemd does not answer."""
     evidence = run(["systemctl", "show", f"--property={_PROPERTIES}", name], timeout)
     if evidence.rc != 0:
-        raise UnitError(f"systemctl show {name}: {evidence.error or evidence.stderr.strip() or f'exit status {evidence.rc}'}")
+        raise UnitError(
+            f"systemctl show {name}: {evidence.error or evidence.stderr.strip() or f'exit status {evidence.rc}'}"
+        )
     return parse_unit(name, evidence.stdout, time.time(), time.clock_gettime(time.CLOCK_MONOTONIC))
 
 
@@ -55,7 +59,9 @@ def systemctl(*words: str, timeout: float = 60.0) -> None:
     """Run one systemctl command; raise UnitError with systemd's own words when it fails."""
     evidence = run(["systemctl", *words], timeout)
     if evidence.rc != 0:
-        raise UnitError(f"systemctl {' '.join(words)}: {evidence.error or evidence.stderr.strip() or f'exit status {evidence.rc}'}")
+        raise UnitError(
+            f"systemctl {' '.join(words)}: {evidence.error or evidence.stderr.strip() or f'exit status {evidence.rc}'}"
+        )
 
 
 def newest(paths: Iterable[str]) -> float:

@@ -16,6 +16,7 @@ from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import 
 CHECK = "token_probe.token"
 PROPERTIES = "ActiveState,SubState,Result,ExecMainStatus,NRestarts"
 _WEIGHTS = re.compile(r"^(?P<file>.+): FAILED(?P<unread> open or read)?$", re.M)
+_SYSTEMD = re.compile(r"vllm@\S+\.service: |(Starting|Started|Stopping|Stopped|Failed to start|Failed to attach) |-- ")
 _JOURNAL_LINES = 3
 _LINE_CHARS = 200
 
@@ -72,7 +73,9 @@ def parse_reading(evidence: Evidence | None) -> Reading | None:
         return None
 
 
-def judge_unit(unit_id: str, state_text: str | None, journal: str, reading: Reading | None, max_seconds: float) -> Check:
+def judge_unit(
+    unit_id: str, state_text: str | None, journal: str, reading: Reading | None, max_seconds: float
+) -> Check:
     """Return the check of one unit. `state_text` None: systemd was not asked (offline with one captured answer)."""
     source = "option max_seconds"
     state = parse_state(state_text) if state_text is not None else None
@@ -82,14 +85,26 @@ def judge_unit(unit_id: str, state_text: str | None, journal: str, reading: Read
     if state and not state.serving and not state.starting:
         return _fail(unit_id, f"unit is {state}{_cause(journal)}", _remedy(unit_id, journal), max_seconds)
     if reading is None:
-        return unknown(CHECK, unit_id, "no reading of the probe", "Run the gate again on the node.", max_seconds, source)
+        return unknown(
+            CHECK, unit_id, "no reading of the probe", "Run the gate again on the node.", max_seconds, source
+        )
     outcome = judge(reading)
     suffix = f"; unit is {state}" if state and not state.serving else ""
     if not outcome.ok or outcome.seconds is None:
         return _fail(unit_id, outcome.reason + suffix, f"Restart vllm@{unit_id} and read its journal.", max_seconds)
     seconds = round(outcome.seconds, 3)
     if state and not state.serving:
-        return Check(CHECK, unit_id, "fail", f"token came, but the start has not ended{suffix}", seconds, max_seconds, "s", source, _remedy(unit_id, ""))
+        return Check(
+            CHECK,
+            unit_id,
+            "fail",
+            f"token came, but the start has not ended{suffix}",
+            seconds,
+            max_seconds,
+            "s",
+            source,
+            _remedy(unit_id, ""),
+        )
     ok = seconds <= max_seconds
     reason = "a token was generated" if ok else "a token was generated too slowly"
     remedy = "" if ok else f"Look for other load on the GPUs of {unit_id} and for remote memory in its numa_maps."
@@ -100,13 +115,20 @@ def _fail(unit_id: str, reason: str, remedy: str, limit: float) -> Check:
     return Check(CHECK, unit_id, "fail", reason, None, limit, "s", "option max_seconds", remedy)
 
 
+def last_words(journal: str) -> str:
+    """Return the last lines of a journal that say something: systemd's own remarks only when there is nothing else."""
+    lines = [line.strip()[:_LINE_CHARS] for line in journal.splitlines() if line.strip()]
+    words = [line for line in lines if not _SYSTEMD.match(line)] or lines
+    return " | ".join(words[-_JOURNAL_LINES:])
+
+
 def _cause(journal: str) -> str:
-    """Return the journal's explanation: the corrupted files, else its last lines."""
+    """Return the journal's explanation: the corrupted files, else its last words."""
     files = corrupted(journal)
     if files:
         return f", weights do not match their manifest: {', '.join(files)}"
-    lines = [line.strip()[:_LINE_CHARS] for line in journal.splitlines() if line.strip() and not line.startswith("-- ")]
-    return f", last journal lines: {' | '.join(lines[-_JOURNAL_LINES:])}" if lines else ", its journal is empty"
+    words = last_words(journal)
+    return f", last journal lines: {words}" if words else ", its journal is empty"
 
 
 def _remedy(unit_id: str, journal: str) -> str:
@@ -123,6 +145,15 @@ def units_of(data: Any, source: str) -> list[dict[str, Any]]:
     result = []
     for item in items:
         if not isinstance(item, Mapping) or not item.get("id") or not isinstance(item.get("port"), int):
-            raise ValueError(f"units: {source} has a unit without id or port: {item!r}. Run the gate inference_units again.")
-        result.append({"id": item["id"], "port": item["port"], "address": item.get("address") or "127.0.0.1", "model": item.get("model") or ""})
+            raise ValueError(
+                f"units: {source} has a unit without id or port: {item!r}. Run the gate inference_units again."
+            )
+        result.append(
+            {
+                "id": item["id"],
+                "port": item["port"],
+                "address": item.get("address") or "127.0.0.1",
+                "model": item.get("model") or "",
+            }
+        )
     return result

@@ -68,7 +68,9 @@ def from_dict(data: dict[str, Any]) -> Reading:
     """Return a stored reading; raise ValueError when it is not one."""
     try:
         completion = data["completion"]
-        return Reading(Answer(**data["health"]), Answer(**completion) if completion else None, str(data.get("model", "")))
+        return Reading(
+            Answer(**data["health"]), Answer(**completion) if completion else None, str(data.get("model", ""))
+        )
     except (KeyError, TypeError) as exc:
         raise ValueError(f"not a token probe's reading: {exc}") from exc
 
@@ -86,7 +88,10 @@ def judge(reading: Reading) -> Outcome:
     if answer.status is None:
         return Outcome(False, f"engine answers /health but generates no token: {answer.error}")
     if answer.status != 200:
-        return Outcome(False, f"engine answers /health but refuses a completion with status {answer.status}: {answer.body[:200].strip()}")
+        return Outcome(
+            False,
+            f"engine answers /health but refuses a completion with status {answer.status}: {answer.body[:200].strip()}",
+        )
     try:
         body = json.loads(answer.body)
         choice = body["choices"][0]
@@ -97,15 +102,23 @@ def judge(reading: Reading) -> Outcome:
     produced = bool(choice.get("text")) or bool(choice.get("token_ids"))
     if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1 or not produced:
         count = tokens if isinstance(tokens, int) else "no count of"
-        return Outcome(False, f"engine answers /health but generates no token: its completion has {count} tokens and text {choice.get('text')!r}")
+        seen = f"its completion has {count} tokens and text {choice.get('text')!r}"
+        return Outcome(False, f"engine answers /health but generates no token: {seen}")
     return Outcome(True, f"{tokens} token in {answer.seconds:.3f} s", tokens, answer.seconds)
 
 
-def request(address: str, port: int, method: str, path: str, deadline: float, body: object = None, api_key: str = "") -> Answer:
-    """Do one HTTP exchange that ends by `deadline` (time.monotonic), whatever the peer does; never raises for the peer."""
+def request(
+    address: str, port: int, method: str, path: str, deadline: float, body: object = None, api_key: str = ""
+) -> Answer:
+    """Do one HTTP exchange that ends by `deadline` (time.monotonic) whatever the peer does; never raises for it."""
     start = time.monotonic()
     payload = b"" if body is None else json.dumps(body).encode()
-    head = [f"{method} {path} HTTP/1.1", f"Host: {address}:{port}", "Connection: close", f"Content-Length: {len(payload)}"]
+    head = [
+        f"{method} {path} HTTP/1.1",
+        f"Host: {address}:{port}",
+        "Connection: close",
+        f"Content-Length: {len(payload)}",
+    ]
     head += ["Content-Type: application/json"] if payload else []
     head += [f"Authorization: Bearer {api_key}"] if api_key else []
     raw = bytearray()
@@ -158,7 +171,7 @@ def probe(address: str, port: int, timeout: float, api_key: str = "", model: str
             model = str(json.loads(listed.body)["data"][0]["id"])
         except (ValueError, KeyError, IndexError, TypeError):
             return Reading(health, dataclasses.replace(listed, error=listed.error or "engine lists no model"))
-    # ignore_eos, min_tokens, skip_special_tokens, return_token_ids: a model that would stop at once must still show a token.
+    # ignore_eos and the options below: a model that would stop at once must still show a token.
     wish = {"model": model, "prompt": "1", "max_tokens": 1, "temperature": 0, "ignore_eos": True, "min_tokens": 1}
     wish |= {"skip_special_tokens": False, "return_token_ids": True}
     return Reading(health, request(address, port, "POST", "/v1/completions", deadline, wish, api_key), model)
@@ -210,7 +223,9 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--pid", type=int, default=0, help="stop waiting when this process has ended")
     args = parser.parse_args(argv)
     # The key is never an argument: arguments are in the process list.
-    outcome = wait(args.address, args.port, args.wait or args.timeout, args.timeout, args.pid, os.environ.get("VLLM_API_KEY", ""))
+    outcome = wait(
+        args.address, args.port, args.wait or args.timeout, args.timeout, args.pid, os.environ.get("VLLM_API_KEY", "")
+    )
     print(f"token_probe: {'pass' if outcome.ok else 'fail'}, {outcome.reason}", flush=True)
     return 0 if outcome.ok else 1
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._board_profiles import Profile
@@ -22,8 +22,12 @@ from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._nvidia_topo imp
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import Check, Value, compare, unknown
 
 GATE = "nvlink_topology"
-_RESEAT = "Reset the GPUs or power-cycle the node; if it comes back, reseat or replace the board and look for XID 74 in the kernel log."
+_RESEAT = (
+    "Reset the GPUs or power-cycle the node; if it comes back, reseat or replace the board and look for "
+    "XID 74 in the kernel log."
+)
 _READ_AGAIN = "Run nvidia-smi topo -m by hand, or capture it to a file without a terminal, and judge again."
+_RENUMBERED = "the driver renumbers the GPUs when one is missing, so their places on the board are not known"
 
 
 # Reading problems
@@ -31,7 +35,11 @@ _READ_AGAIN = "Run nvidia-smi topo -m by hand, or capture it to a file without a
 
 def judge_output(topology: Topology) -> list[Check]:
     """Return an `unknown` for every line that could not be read. Affinity cells are the NUMA rule's business."""
-    return [unknown(f"{GATE}.output", p.subject, str(p), _READ_AGAIN) for p in topology.problems if not p.subject.endswith(" affinity")]
+    return [
+        unknown(f"{GATE}.output", p.subject, str(p), _READ_AGAIN)
+        for p in topology.problems
+        if not p.subject.endswith(" affinity")
+    ]
 
 
 def judge_count(topology: Topology, profile: Profile, gpus: int | None) -> Check:
@@ -43,8 +51,17 @@ def judge_count(topology: Topology, profile: Profile, gpus: int | None) -> Check
         reason = f"{profile.name} does not fix the number of GPUs, so a missing card would not be noticed"
         if not found:
             return unknown(f"{GATE}.gpus", "node", reason, "Set gpus to the number of cards in the server.")
-        return Check(f"{GATE}.gpus", "node", "warn", reason, found, None, "GPUs", "", "Set gpus to the number of cards in the server.")
-    missing = format_set(set(range(int(expected))) - {gpu_index(g) for g in topology.gpus})
+        return Check(
+            f"{GATE}.gpus",
+            "node",
+            "warn",
+            reason,
+            found,
+            None,
+            "GPUs",
+            "",
+            "Set gpus to the number of cards in the server.",
+        )
     return compare(
         f"{GATE}.gpus",
         "node",
@@ -54,7 +71,7 @@ def judge_count(topology: Topology, profile: Profile, gpus: int | None) -> Check
         unit="GPUs",
         limit_source=source,
         reason=f"{found} GPUs are in the matrix" + ("" if found == expected else f", {expected} belong there"),
-        remedy=f"Look for a GPU that fell off the bus (XID 79, lspci){f'; no row for index {missing}' if missing else ''}. Power-cycle the node.",
+        remedy="Look for a GPU that fell off the bus (XID 79, lspci) and power-cycle the node.",
     )
 
 
@@ -67,29 +84,41 @@ def judge_matrix(topology: Topology, profile: Profile) -> list[Check]:
     if len(gpus) < 2:
         if profile.nvlink_rule == "optional_pairs" and len(gpus) == 1:
             return [_matrix_pass("1 GPU", "no other GPU to be joined with", profile)]
-        return [unknown(f"{GATE}.matrix", "node", f"{len(gpus)} GPUs in the matrix: there is no pair to judge", _READ_AGAIN)]
+        return [
+            unknown(f"{GATE}.matrix", "node", f"{len(gpus)} GPUs in the matrix: there is no pair to judge", _READ_AGAIN)
+        ]
     pairs = list(itertools.combinations(gpus, 2))
-    checks = _judge_all(topology, profile, pairs) if profile.nvlink_rule == "all" else _judge_pairs(topology, profile, pairs)
+    checks = (
+        _judge_all(topology, profile, pairs) if profile.nvlink_rule == "all" else _judge_pairs(topology, profile, pairs)
+    )
     if checks:
         return checks
     cells = 2 * len(pairs)
     if profile.nvlink_rule == "all":
-        return [_matrix_pass(f"{cells} cells NV{profile.nvlink_width.value}", "every pair of GPUs is joined at full width", profile)]
+        return [
+            _matrix_pass(
+                f"{cells} cells NV{profile.nvlink_width.value}", "every pair of GPUs is joined at full width", profile
+            )
+        ]
     joined = sum(1 for pair in pairs if width(topology.cells.get(pair)))
-    return [_matrix_pass(f"{joined} pairs NV{profile.nvlink_width.value}", f"{cells} cells read, bridges as the board has them", profile)]
+    return [
+        _matrix_pass(
+            f"{joined} pairs NV{profile.nvlink_width.value}",
+            f"{cells} cells read, bridges as the board has them",
+            profile,
+        )
+    ]
 
 
 def _matrix_pass(value: str, reason: str, profile: Profile) -> Check:
-    return Check(f"{GATE}.matrix", "all pairs", "pass", reason, value, _matrix_limit(profile), "", _matrix_source(profile))
+    return Check(f"{GATE}.matrix", "all pairs", "pass", reason, value, _matrix_limit(profile), "", profile.source)
 
 
 def _matrix_limit(profile: Profile) -> str:
-    word = {"all": "in every pair", "pairs": "with one partner each", "optional_pairs": "with one partner or none"}[profile.nvlink_rule]
+    word = {"all": "in every pair", "pairs": "with one partner each", "optional_pairs": "with one partner or none"}[
+        profile.nvlink_rule
+    ]
     return f"NV{profile.nvlink_width.value} {word}"
-
-
-def _matrix_source(profile: Profile) -> str:
-    return f"{profile.source}: {profile.nvlink_width.source}"
 
 
 def _both(topology: Topology, a: str, b: str) -> tuple[str | None, str | None]:
@@ -109,7 +138,7 @@ def _judge_all(topology: Topology, profile: Profile, pairs: Sequence[tuple[str, 
 
 def _bad_pair(a: str, b: str, cells: tuple[str | None, str | None], want: str, profile: Profile) -> Check:
     subject = f"{a}-{b}"
-    source = _matrix_source(profile)
+    source = profile.source
     bad = [c for c in cells if c is not None and c != want]
     if not bad:
         return unknown(f"{GATE}.matrix", subject, "a cell of this pair could not be read", _READ_AGAIN, want, source)
@@ -142,19 +171,41 @@ def _judge_pairs(topology: Topology, profile: Profile, pairs: Sequence[tuple[str
         if any(width(c) for c in cells):
             partners[a].append(b)
             partners[b].append(a)
-    source = _matrix_source(profile)
+    source = profile.source
     alone = [g for g, others in partners.items() if not others and g not in unreadable]
     for gpu, others in partners.items():
         if len(others) > 1:
             reason = f"bridged with {', '.join(others)}: a card has one bridge partner"
-            checks.append(Check(f"{GATE}.matrix", gpu, "fail", reason, f"{len(others)} partners", _matrix_limit(profile), "", source, _RESEAT))
+            checks.append(
+                Check(
+                    f"{GATE}.matrix",
+                    gpu,
+                    "fail",
+                    reason,
+                    f"{len(others)} partners",
+                    _matrix_limit(profile),
+                    "",
+                    source,
+                    _RESEAT,
+                )
+            )
     for gpu in alone:
         if profile.nvlink_rule == "pairs":
-            reason, remedy = "no other card is joined with it by NVLink", "Seat its NVLink bridges; compare with nvidia-smi nvlink -s."
-            checks.append(Check(f"{GATE}.matrix", gpu, "fail", reason, "0 partners", _matrix_limit(profile), "", source, remedy))
+            reason, remedy = (
+                "no other card is joined with it by NVLink",
+                "Seat its NVLink bridges; compare with nvidia-smi nvlink -s.",
+            )
+            checks.append(
+                Check(f"{GATE}.matrix", gpu, "fail", reason, "0 partners", _matrix_limit(profile), "", source, remedy)
+            )
         elif len(alone) < len(partners):
-            reason, remedy = "it has no bridge while other cards of the node have one", "Check whether its bridge was left out on purpose."
-            checks.append(Check(f"{GATE}.matrix", gpu, "warn", reason, "0 partners", _matrix_limit(profile), "", source, remedy))
+            reason, remedy = (
+                "it has no bridge while other cards of the node have one",
+                "Check whether its bridge was left out on purpose.",
+            )
+            checks.append(
+                Check(f"{GATE}.matrix", gpu, "warn", reason, "0 partners", _matrix_limit(profile), "", source, remedy)
+            )
     return checks
 
 
@@ -174,14 +225,24 @@ def judge_nics(topology: Topology, profile: Profile, hcas: Sequence[str], gpus: 
     if not hcas:
         return []
     expected = gpus if gpus is not None else int(profile.gpus.value) if profile.gpus else len(topology.gpus)
-    # A GPU keeps its rail when another one is missing, so rails go by the board's GPUs and not by those that answer.
     board = [f"GPU{i}" for i in range(expected)]
     rails = paired_hcas(board, hcas)
     allowed = " or ".join(profile.nic_classes)
-    source = f"{profile.source}: {profile.nic_source}"
+    source = profile.source
+    if len(topology.gpus) != expected:
+        return [unknown(name, "node", _RENUMBERED, "Bring all GPUs back first.", allowed, source)]
     if rails is None:
         reason = f"{len(hcas)} HCAs cannot be shared out evenly over {len(board)} GPUs"
-        return [unknown(name, "node", reason, "Set hcas to one HCA per GPU in rail order, or to a divisor of that.", allowed, source)]
+        return [
+            unknown(
+                name,
+                "node",
+                reason,
+                "Set hcas to one HCA per GPU in rail order, or to a divisor of that.",
+                allowed,
+                source,
+            )
+        ]
     seen = {c for g in topology.gpus for n in topology.nics if (c := topology.cells.get((g, n)))}
     checks: list[Check] = []
     good: list[str] = []
@@ -196,63 +257,131 @@ def judge_nics(topology: Topology, profile: Profile, hcas: Sequence[str], gpus: 
                 checks.append(unknown(name, subject, reason, _READ_AGAIN, allowed, source))
             else:
                 there = ", ".join(str(topology.nic_name(n)) for n in topology.nics) or "none"
-                remedy = "Check that the HCA is in its slot and its driver is loaded (lspci, ibdev2netdev), or correct hcas."
-                checks.append(Check(name, subject, "fail", f"no such NIC in the matrix, it has {there}", "missing", allowed, "", source, remedy))
+                remedy = (
+                    "Check that the HCA is in its slot and its driver is loaded (lspci, ibdev2netdev), or correct hcas."
+                )
+                checks.append(
+                    Check(
+                        name,
+                        subject,
+                        "fail",
+                        f"no such NIC in the matrix, it has {there}",
+                        "missing",
+                        allowed,
+                        "",
+                        source,
+                        remedy,
+                    )
+                )
             continue
         cells = _both(topology, gpu, column)
         if None in cells:
             checks.append(unknown(name, subject, "its cell could not be read", _READ_AGAIN, allowed, source))
         elif cells[0] != cells[1]:
             reason = f"{cells[0]} one way and {cells[1]} the other"
-            checks.append(unknown(name, subject, f"the matrix is not symmetric: {reason}", _READ_AGAIN, allowed, source))
+            checks.append(
+                unknown(name, subject, f"the matrix is not symmetric: {reason}", _READ_AGAIN, allowed, source)
+            )
         elif cells[0] in profile.nic_classes:
             good.append(str(cells[0]))
         elif len(topology.gpus) > 1 and seen in ({"PHB"}, {"SYS"}):
-            reason = f"every NIC is {cells[0]} from every GPU: a virtual machine that hides the PCIe switches, or a container"
-            checks.append(unknown(name, subject, reason, "Judge the host, or give the guest the host's PCIe layout.", allowed, source))
+            reason = (
+                f"every NIC is {cells[0]} from every GPU: a virtual machine that hides the PCIe switches, "
+                "or a container"
+            )
+            checks.append(
+                unknown(
+                    name, subject, reason, "Judge the host, or give the guest the host's PCIe layout.", allowed, source
+                )
+            )
         else:
             reason = f"the HCA of this GPU's rail is {cells[0]} away"
             remedy = "The HCA is in the wrong slot, or hcas is not in rail order. Compare with nvidia-smi topo -m."
             checks.append(Check(name, subject, "fail", reason, cells[0], allowed, "", source, remedy))
     if good:
         value = ", ".join(f"{n} {c}" for c, n in sorted(Counter(good).items()))
-        checks.append(Check(name, "rails", "pass", "GPUs are close to the HCA of their rail", value, allowed, "", source))
+        checks.append(
+            Check(name, "rails", "pass", "GPUs are close to the HCA of their rail", value, allowed, "", source)
+        )
     return checks or [unknown(name, "node", "no GPU to pair with an HCA", _READ_AGAIN, allowed, source)]
 
 
 # NUMA
 
 
-def judge_numa(topology: Topology, profile: Profile) -> list[Check]:
+def judge_numa(topology: Topology, profile: Profile, gpus: int | None = None) -> list[Check]:
     """Hold the NUMA affinity of the GPUs against the board's groups."""
-    name, source = f"{GATE}.numa", f"{profile.source}: {profile.numa_source}"
+    expected = gpus if gpus is not None else profile.gpu_count
+    name, source = f"{GATE}.numa", profile.source
     cells = {g: topology.affinity[g].numa for g in topology.gpus if g in topology.affinity}
     unread = [p for p in topology.problems if p.subject.endswith(" affinity")]
-    limit = "one node each for " + " and ".join(f"GPU{g[0]}-{g[-1]}" for g in profile.numa_groups) if profile.numa_groups else None
+    limit = (
+        "one node each for " + " and ".join(f"GPU{g[0]}-{g[-1]}" for g in profile.numa_groups)
+        if profile.numa_groups
+        else None
+    )
     checks = [unknown(name, p.subject.removesuffix(" affinity"), str(p), _READ_AGAIN, limit, source) for p in unread]
     if not cells:
         return checks or [unknown(name, "node", "no GPU row with affinity cells was read", _READ_AGAIN, limit, source)]
     if all(v is None for v in cells.values()):
-        reason = "this form of topo -m has no NUMA column"
-        return [*checks, unknown(name, "node", reason, "Use a driver that prints NUMA Affinity (460 or newer).", limit, source)]
+        # Drivers before 460 have no NUMA column. The CPUs of a GPU tell its socket as well.
+        cells = {g: topology.affinity[g].cpu for g in cells}
+        source += ", by CPU Affinity as this form has no NUMA column"
     blank = [g for g, v in cells.items() if v == ""]
     if len(blank) == len(cells):
         reason = "the affinity cells are blank, as under a cpuset (a batch job, a container) that hides the other CPUs"
-        return [*checks, Check(name, "node", "warn", reason, f"blank for {len(blank)} GPUs", limit, "", source, "Run the gate outside a cpuset.")]
+        return [
+            *checks,
+            Check(
+                name,
+                "node",
+                "warn",
+                reason,
+                f"blank for {len(blank)} GPUs",
+                limit,
+                "",
+                source,
+                "Run the gate outside a cpuset.",
+            ),
+        ]
     nodes = {g: number_set(v) for g, v in cells.items()}
     for gpu, found in nodes.items():
         if found is None:
-            said = cells[gpu] or "a blank cell"
+            said = cells[gpu] or "not shown"
             remedy = "Look at /sys/bus/pci/devices/*/numa_node; -1 means that the firmware does not say."
             checks.append(unknown(name, gpu, f"its NUMA node is {said}", remedy, limit, source))
     known = {g: n for g, n in nodes.items() if n}
     if profile.numa_groups is None:
         if known and not checks:
-            checks.append(Check(name, "all GPUs", "pass", f"every GPU has a NUMA node; {profile.numa_source}", _numa_text(known), None, "", source))
+            checks.append(
+                Check(
+                    name,
+                    "all GPUs",
+                    "pass",
+                    f"every GPU has a NUMA node; {profile.numa_source}",
+                    _numa_text(known),
+                    None,
+                    "",
+                    source,
+                )
+            )
         return checks
+    if len(topology.gpus) != expected:
+        return [*checks, unknown(name, "node", _RENUMBERED, "Bring all GPUs back first.", limit, source)]
     checks.extend(_judge_groups(known, profile.numa_groups, limit, source))
     if not checks:
-        checks.append(Check(name, "all GPUs", "pass", "each group of GPUs has a NUMA node of its own", _numa_text(known), limit, "", source))
+        checks.append(
+            Check(
+                name,
+                "all GPUs",
+                "pass",
+                "each group of GPUs has a NUMA node of its own",
+                _numa_text(known),
+                limit,
+                "",
+                source,
+            )
+        )
     return checks
 
 
@@ -261,17 +390,24 @@ def _numa_text(nodes: Mapping[str, frozenset[int]]) -> str:
     by_node: dict[str, set[int]] = {}
     for gpu, numbers in nodes.items():
         by_node.setdefault(format_set(numbers), set()).add(gpu_index(gpu))
-    return ", ".join(f"GPU{format_set(gpus)}: {node}" for node, gpus in sorted(by_node.items(), key=lambda i: min(i[1])))
+    return ", ".join(
+        f"GPU{format_set(gpus)}: {node}" for node, gpus in sorted(by_node.items(), key=lambda i: min(i[1]))
+    )
 
 
-def _judge_groups(known: Mapping[str, frozenset[int]], groups: Sequence[Sequence[int]], limit: str | None, source: str) -> list[Check]:
+def _judge_groups(
+    known: Mapping[str, frozenset[int]], groups: Sequence[Sequence[int]], limit: str | None, source: str
+) -> list[Check]:
     """Judge GPUs that must share a node, and groups that must not."""
     name = f"{GATE}.numa"
     members = [[f"GPU{i}" for i in group if f"GPU{i}" in known] for group in groups]
     everywhere = frozenset().union(*known.values()) if known else frozenset()
     if len(everywhere) == 1 and sum(1 for m in members if m) > 1:
         reason = f"all GPUs are on NUMA node {format_set(everywhere)}, the board has GPUs on {len(groups)} sockets"
-        remedy = "Remove numa=off from the kernel command line, turn node interleaving off in the BIOS, or correct the guest definition."
+        remedy = (
+            "Remove numa=off from the kernel command line, turn node interleaving off in the BIOS, or "
+            "correct the guest definition."
+        )
         return [Check(name, "node", "fail", reason, _numa_text(known), limit, "", source, remedy)]
     # The node of a group is the one most of its GPUs report; a tie is no majority, so that group has no home.
     counts = [Counter(known[g] for g in m).most_common() for m in members]
@@ -285,13 +421,23 @@ def _judge_groups(known: Mapping[str, frozenset[int]], groups: Sequence[Sequence
             # A stray GPU of another socket must not condemn the GPUs whose node it reports.
             if foreign and (known[gpu] != homes[index] or foreign & foreign_homes):
                 reason = f"it is on NUMA node {format_set(known[gpu])}, which belongs to GPUs of another socket"
-                remedy = "The card hangs on the wrong socket or the BIOS reports a wrong proximity domain; compare with a good node."
+                remedy = (
+                    "The card hangs on the wrong socket or the BIOS reports a wrong proximity domain; "
+                    "compare with a good node."
+                )
                 checks.append(Check(name, gpu, "fail", reason, format_set(known[gpu]), limit, "", source, remedy))
         if len(counts[index]) > 1 and not any(known[g] & others for g in group):
-            reason = "GPUs of one socket are on several NUMA nodes (sub-NUMA clustering, NPS), so an IU of them has no single node"
+            reason = (
+                "GPUs of one socket are on several NUMA nodes (sub-NUMA clustering, NPS), so an IU of "
+                "them has no single node"
+            )
             remedy = "Set sub-NUMA clustering (Intel) or NPS1 (AMD) in the BIOS, or use smaller IUs."
             value = _numa_text({g: known[g] for g in group})
-            checks.append(Check(name, f"GPU{groups[index][0]}-{groups[index][-1]}", "warn", reason, value, limit, "", source, remedy))
+            checks.append(
+                Check(
+                    name, f"GPU{groups[index][0]}-{groups[index][-1]}", "warn", reason, value, limit, "", source, remedy
+                )
+            )
     return checks
 
 
@@ -334,7 +480,9 @@ def derive_groups(topology: Topology, numa: Mapping[int, int], size: int, *, spa
         return Grouping((), (f"{len(gpus)} GPUs in one matrix, units are formed of at most {_MAX_GPUS}",))
 
     def fits(unit: tuple[int, ...], gpu: int) -> bool:
-        return all(joined(topology, u, gpu) and (spans_numa or (u in numa and numa.get(u) == numa.get(gpu))) for u in unit)
+        return all(
+            joined(topology, u, gpu) and (spans_numa or (u in numa and numa.get(u) == numa.get(gpu))) for u in unit
+        )
 
     best: tuple[tuple[int, ...], ...] = ()
     steps = 0
@@ -378,7 +526,13 @@ def _names(gpus: Sequence[int]) -> str:
 
 
 def check_plan(
-    plan: Sequence[Mapping[str, Any]], gpus: Sequence[Gpu], topology: Topology, numa: Mapping[int, int], size: int, *, spans_numa: bool
+    plan: Sequence[Mapping[str, Any]],
+    gpus: Sequence[Gpu],
+    topology: Topology,
+    numa: Mapping[int, int],
+    size: int,
+    *,
+    spans_numa: bool,
 ) -> Grouping:
     """Hold planned units against what was measured; the problems name the GPUs."""
     by_name = {**{str(g.index): g.index for g in gpus}, **{g.uuid: g.index for g in gpus}}
@@ -391,14 +545,20 @@ def check_plan(
             if wanted not in by_name:
                 problems.append(f"unit {number} of the plan wants GPU {wanted}, which the node does not have")
             elif by_name[wanted] in owner:
-                problems.append(f"GPU{by_name[wanted]} is planned for unit {owner[by_name[wanted]]} and for unit {number}")
+                problems.append(
+                    f"GPU{by_name[wanted]} is planned for unit {owner[by_name[wanted]]} and for unit {number}"
+                )
             else:
                 unit.append(by_name[wanted])
                 owner[by_name[wanted]] = number
         if len(entry["gpus"]) != size:
-            problems.append(f"unit {number} of the plan has {len(entry['gpus'])} GPUs ({_names(unit)}), a unit has {size}")
+            problems.append(
+                f"unit {number} of the plan has {len(entry['gpus'])} GPUs ({_names(unit)}), a unit has {size}"
+            )
         problems.extend(
-            f"GPU{a} and GPU{b} of unit {number} are not joined by NVLink" for a, b in itertools.combinations(unit, 2) if not joined(topology, a, b)
+            f"GPU{a} and GPU{b} of unit {number} are not joined by NVLink"
+            for a, b in itertools.combinations(unit, 2)
+            if not joined(topology, a, b)
         )
         nodes = {numa[g] for g in unit if g in numa}
         wanted_node = entry.get("numa_node")
@@ -406,7 +566,9 @@ def check_plan(
             wrong = [g for g in unit if numa.get(g) != wanted_node]
             if wrong:
                 seen = ", ".join(sorted({str(numa.get(g, "unknown")) for g in wrong}))
-                problems.append(f"{_names(wrong)} of unit {number} are on NUMA node {seen}, the plan says {wanted_node}")
+                problems.append(
+                    f"{_names(wrong)} of unit {number} are on NUMA node {seen}, the plan says {wanted_node}"
+                )
         elif len(nodes) > 1 and not spans_numa:
             problems.append(f"{_names(unit)} of unit {number} are on NUMA nodes {format_set(nodes)}")
         units.append(tuple(unit))
@@ -416,21 +578,25 @@ def check_plan(
     return Grouping(tuple(units), tuple(problems))
 
 
-def split_cpus(cpus: frozenset[int], parts: int) -> list[frozenset[int]]:
-    """Split a NUMA node's CPUs into disjoint parts of whole cores where the numbering shows them.
+def split_cpus(cpus: frozenset[int], parts: int, siblings: Iterable[frozenset[int]] = ()) -> list[frozenset[int]]:
+    """Split a NUMA node's CPUs into disjoint parts of whole cores; what cannot be shared out evenly stays unused.
 
-    Linux numbers the second hardware threads in a range of their own, in the order of the first: when all ranges have one
-    length, each is cut at the same place, so that siblings stay together. CPUs that cannot be shared out evenly stay unused.
+    `siblings` are the hardware threads of each core. Where they are not known, the usual numbering stands in: second
+    threads have a range of their own in the order of the first, so ranges of one length are cut at the same place.
     """
+    cores = sorted((core & cpus for core in siblings if core & cpus), key=min)
+    if cores and frozenset().union(*cores) == cpus and sum(map(len, cores)) == len(cpus):
+        share = len(cores) // parts
+        return [frozenset().union(*cores[i * share : (i + 1) * share]) for i in range(parts)]
     ranges: list[list[int]] = []
     for cpu in sorted(cpus):
         if ranges and cpu == ranges[-1][-1] + 1:
             ranges[-1].append(cpu)
         else:
             ranges.append([cpu])
-    if len({len(r) for r in ranges}) != 1:
+    if len({len(r) for r in ranges}) != 1 or len(ranges[0]) < parts:
         ranges = [sorted(cpus)]
-    share = len(ranges[0]) // parts if ranges else 0
+    share = len(ranges[0]) // parts
     return [frozenset(c for r in ranges for c in r[i * share : (i + 1) * share]) for i in range(parts)]
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 Verdict = Literal["pass", "warn", "fail", "unknown"]
 Value = str | int | float | bool | None
@@ -79,7 +79,8 @@ class Check:
 
 def worst(verdicts: Iterable[str]) -> Verdict:
     """Return the worst verdict. No verdict at all is `unknown`: nothing was proven."""
-    return max(verdicts, key=lambda v: _RANK[v], default="unknown")  # type: ignore[return-value]
+    found: str = max(verdicts, key=lambda v: _RANK[v], default="unknown")
+    return cast(Verdict, found)
 
 
 def unknown(

@@ -2,8 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """vLLM's options, environment and files of an inference unit. Pure functions, no I/O.
 
-What differs between vLLM releases stands in one table, OPTIONS: an option that the installed release does not have stops
-vLLM at start with a usage text, minutes after the play has gone on, so it is refused here, by name and release.
+What differs between vLLM releases stands in one table, OPTIONS: an option that the installed release does not have
+stops vLLM at start with a usage text, after the play has gone on, so it is refused here, by name and release.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ OPTIONS: dict[str, Span] = {
     "numa-bind-cpus": Span(since=(0, 20, 0)),
     "swap-space": Span(until=(0, 18, 0)),
 }
-# Full GPU UUIDs in CUDA_VISIBLE_DEVICES stop older releases with "invalid literal for int()" (13815, 20939, 41848: still
-# so in 0.20.1); the first release in which we have read the code that resolves them is 0.32.0.
+# Full GPU UUIDs in CUDA_VISIBLE_DEVICES stop older releases with "invalid literal for int()" (13815, 20939, 41848:
+# still so in 0.20.1); the first release in which we have read the code that resolves them is 0.32.0.
 GPU_UUID_SINCE: Version = (0, 32, 0)
 
 _NUMA_OPTIONS = frozenset({"numa-bind", "numa-bind-nodes", "numa-bind-cpus"})
@@ -121,14 +121,15 @@ def parse_units(data: Any) -> list[Unit]:
     if not isinstance(items, Sequence) or isinstance(items, str) or not items:
         raise ValueError("units: there is no inference unit. Run the gate inference_units first.")
     units = [_unit(item) for item in items]
-    for what, values in (
-        ("id", [u.id for u in units]),
-        ("port", [u.port for u in units]),
-        ("GPU", [g for u in units for g in u.gpu_uuids]),
-    ):
-        double = sorted({str(v) for v in values if values.count(v) > 1})
+    seen: dict[str, list[str]] = {
+        "id": [u.id for u in units],
+        "port": [str(u.port) for u in units],
+        "GPU": [uuid for u in units for uuid in u.gpu_uuids],
+    }
+    for what, values in seen.items():
+        double = sorted({v for v in values if values.count(v) > 1})
         if double:
-            raise ValueError(f"units: {what} {', '.join(double)} is in more than one unit. Run the gate inference_units again.")
+            raise ValueError(f"units: {what} {', '.join(double)} is in two units. Run the gate inference_units again.")
     return units
 
 
@@ -149,10 +150,15 @@ def _unit(item: Any) -> Unit:
         )
     except (KeyError, TypeError, ValueError) as exc:
         raise ValueError(f"units: {name} lacks or has a bad {exc}. Run the gate inference_units again.") from exc
-    if not gpus or not re.fullmatch(r"\d+(-\d+)?(,\d+(-\d+)?)*", unit.cpus) or unit.numa_node < 0 or not 0 < unit.port < 65536:
+    if (
+        not gpus
+        or not re.fullmatch(r"\d+(-\d+)?(,\d+(-\d+)?)*", unit.cpus)
+        or unit.numa_node < 0
+        or not 0 < unit.port < 65536
+    ):
         raise ValueError(
             f"units: {name} has {len(gpus)} GPUs, CPUs {unit.cpus!r}, NUMA node {unit.numa_node} and port {unit.port}. "
-            "It needs at least one GPU, a CPU list like 0-27, a NUMA node and a port. Run the gate inference_units again."
+            "It needs a GPU, a CPU list like 0-27, a NUMA node and a port. Run the gate inference_units again."
         )
     return unit
 
@@ -181,7 +187,11 @@ def _check_option(name: str, engine: Engine) -> None:
     bare = name.removeprefix("no-")
     if not has_option(bare, engine.version):
         span = OPTIONS[bare]
-        when = f"came with {_text(span.since)}" if span.since and parse_version(engine.version) < span.since else f"left in {_text(span.until)}"
+        when = (
+            f"came with {_text(span.since)}"
+            if span.since and parse_version(engine.version) < span.since
+            else f"left in {_text(span.until)}"
+        )
         instead = f" Use {span.instead}." if span.instead else " Remove it."
         raise ValueError(f"options: vLLM {engine.version} does not have {name}, it {when}.{instead}")
 
@@ -227,7 +237,9 @@ def config(unit: Unit, engine: Engine) -> dict[str, Any]:
     result |= _log_option(engine)
     if engine.binding == "engine":
         if not has_option("numa-bind", engine.version):
-            raise ValueError(f"binding: vLLM {engine.version} has no numa-bind, it came with 0.20.0. Set binding to unit.")
+            raise ValueError(
+                f"binding: vLLM {engine.version} has no numa-bind, it came with 0.20.0. Set binding to unit."
+            )
         result["numa-bind"] = True
     result |= extra
     sequences = result["max-num-seqs"]
@@ -263,7 +275,9 @@ def environment(unit: Unit, engine: Engine) -> dict[str, str]:
     }
     for name, value in engine.environment.items():
         if name in result:
-            raise ValueError(f"environment: {name} of {unit.id} comes from the inference unit. Remove it from the environment.")
+            raise ValueError(
+                f"environment: {name} of {unit.id} comes from the inference unit. Remove it from the environment."
+            )
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             raise ValueError(f"environment: {name!r} is not a variable's name.")
         if name == "VLLM_API_KEY":

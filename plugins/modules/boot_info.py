@@ -10,8 +10,10 @@ module: boot_info
 short_description: Tell one boot of a node from another
 description:
   - Returns an identity of the running boot, and fails on request when the node still runs a boot it should have left.
-  - The identity pairs the kernel's boot id with the start of process 1. The boot id alone stays the same where the userspace is started anew
-    under a kernel that keeps running, and a node that answers from its old userspace while it goes down must not pass for a new boot.
+  - The identity pairs the kernel's boot id with the start of process 1. The boot id alone stays the same where the
+    userspace is started anew
+    under a kernel that keeps running, and a node that answers from its old userspace while it goes down must not
+    pass for a new boot.
 version_added: "0.1.0"
 author:
   - The ai_infra.gpu_rack authors
@@ -65,7 +67,10 @@ PROC = Path("/proc")
 
 
 def start_ticks(stat: str) -> int:
-    """Return field 22 (starttime) of /proc/<pid>/stat. The command's name may hold blanks and brackets, so count after it."""
+    """Return field 22 (starttime) of /proc/<pid>/stat.
+
+    The command's name may hold blanks and brackets, so count after it.
+    """
     return int(stat.rsplit(")", 1)[1].split()[19])
 
 
@@ -77,7 +82,10 @@ def main() -> None:
     identity = f"{boot_id}/{ticks}"
     outcome = {"changed": False, "identity": identity, "boot_id": boot_id, "init_start_ticks": ticks}
     if module.params["previous"] == identity:
-        module.fail_json(msg=f"boot {identity}: the node still runs it. Look at its console through the BMC; it has not rebooted.", **outcome)
+        module.fail_json(
+            msg=f"boot {identity}: the node still runs it. Look at its console through the BMC; it has not rebooted.",
+            **outcome,
+        )
     module.exit_json(**outcome)
 
 

@@ -9,7 +9,8 @@ module: consul_acl
 short_description: Policies and tokens of Consul, with secrets given
 version_added: 0.1.0
 description:
-  - Brings ACL policies and tokens to what is given, in one call. Tokens are found by their secret, so a second run changes nothing and a
+  - Brings ACL policies and tokens to what is given, in one call. Tokens are found by their secret, so a second run
+    changes nothing and a
     rebuilt server gets the same tokens again.
   - Waits until the ACL system answers, since a new server needs a moment to elect itself.
   - Policies and tokens that are not listed are left alone.
@@ -199,7 +200,10 @@ def main() -> None:
         module.fail_json(msg=str(exc))
     refusal = wait_for_acl(consul, 0.0 if module.check_mode else p["wait"])
     if refusal and not (module.check_mode and refusal.unreachable):
-        module.fail_json(msg=f"Consul's ACL system: {refusal}, {p['wait']:g} s waited. Check that the management token is the servers' own.")
+        module.fail_json(
+            msg=f"Consul's ACL system: {refusal}, {p['wait']:g} s waited. "
+            "Check that the management token is the servers' own."
+        )
     try:
         run(module, consul, up=refusal is None)
     except ConsulError as exc:
@@ -234,7 +238,10 @@ def run(module: AnsibleModule, consul: Consul, up: bool) -> None:
             if item["name"] in new_policies:
                 known = policies.get(item["name"])
                 body = {"Name": item["name"], "Description": item["description"], "Rules": item["rules"]}
-                consul.put(f"acl/policy/{known['ID']}" if known else "acl/policy", {**body, **({"ID": known["ID"]} if known else {})})
+                consul.put(
+                    f"acl/policy/{known['ID']}" if known else "acl/policy",
+                    {**body, **({"ID": known["ID"]} if known else {})},
+                )
         for item, token in zip(p["tokens"], tokens, strict=True):
             if item["description"] in new_tokens:
                 put_token(consul, token, item["description"], item["policies"], item["secret"])
@@ -245,11 +252,20 @@ def run(module: AnsibleModule, consul: Consul, up: bool) -> None:
     )
 
 
-def put_token(consul: Consul, known: dict[str, Any] | None, description: str, policies: list[str], secret: str | None = None) -> None:
+def put_token(
+    consul: Consul, known: dict[str, Any] | None, description: str, policies: list[str], secret: str | None = None
+) -> None:
     """Make a token with its secret, or give a known one its policies."""
-    body: dict[str, Any] = {"Description": description, "Local": False, "Policies": [{"Name": name} for name in policies]}
+    body: dict[str, Any] = {
+        "Description": description,
+        "Local": False,
+        "Policies": [{"Name": name} for name in policies],
+    }
     if known:
-        consul.put(f"acl/token/{known['AccessorID']}", {**body, "AccessorID": known["AccessorID"], "Local": known.get("Local", False)})
+        consul.put(
+            f"acl/token/{known['AccessorID']}",
+            {**body, "AccessorID": known["AccessorID"], "Local": known.get("Local", False)},
+        )
     else:
         consul.put("acl/token", {**body, "SecretID": secret})
 

@@ -9,8 +9,10 @@ module: consul_config
 short_description: Write the configuration of a Consul agent, validated by Consul
 version_added: 0.1.0
 description:
-  - Writes C(consul.json) and, apart from it, C(secrets.json) with the gossip key and the ACL tokens, both V(0640) and readable by Consul's group.
-  - Names of options that changed between Consul versions follow the binary on the host. C(acl.tokens.master) became C(initial_management) in
+  - Writes C(consul.json) and, apart from it, C(secrets.json) with the gossip key and the ACL tokens, both V(0640) and
+    readable by Consul's group.
+  - Names of options that changed between Consul versions follow the binary on the host. C(acl.tokens.master) became
+    C(initial_management) in
     Consul 1.11.
   - New content is checked with C(consul validate) before it replaces the old.
 author: The ai_infra.gpu_rack authors
@@ -39,7 +41,8 @@ options:
     type: str
     default: consul
   unit:
-    description: Unit that runs Consul. When its process is older than its files the task is changed, so that the handler restarts it.
+    description: Unit that runs Consul. When its process is older than its files the task is changed, so that the
+      handler restarts it.
     type: str
     default: consul.service
   watch:
@@ -120,11 +123,16 @@ def read_version(module: AnsibleModule) -> _consul_config.Version | None:
         if module.check_mode and not os.path.exists(binary):
             return None
         seen = evidence.error or evidence.stderr.strip() or evidence.stdout.strip() or f"exit status {evidence.rc}"
-        module.fail_json(msg=f"consul version of {binary}: {seen}. Install Consul there or set the role's binary option to where it is.")
-    if version < _consul_config.OLDEST:
+        module.fail_json(
+            msg=f"consul version of {binary}: {seen}. "
+            "Install Consul there or set the role's binary option to where it is."
+        )
+    elif version < _consul_config.OLDEST:
         shown = ".".join(map(str, version))
         oldest = ".".join(map(str, _consul_config.OLDEST))
-        module.fail_json(msg=f"Consul {binary}: version {shown} is older than {oldest}, the oldest supported. Install a newer one.")
+        module.fail_json(
+            msg=f"Consul {binary}: version {shown} is older than {oldest}, the oldest supported. Install a newer one."
+        )
     return version
 
 
@@ -175,7 +183,12 @@ def main() -> None:
     wanted = [
         _files.WantedFile(main_path, _consul_config.render(p["config"]), _FILE_MODE, "root", p["group"]),
         _files.WantedFile(
-            secrets_path, _consul_config.secrets(p["gossip_key"], tokens, version), _FILE_MODE, "root", p["group"], secret=True
+            secrets_path,
+            _consul_config.secrets(p["gossip_key"], tokens, version),
+            _FILE_MODE,
+            "root",
+            p["group"],
+            secret=True,
         ),
     ]
     try:

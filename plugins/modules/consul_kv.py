@@ -9,7 +9,8 @@ module: consul_kv
 short_description: Set or remove one key in Consul
 version_added: 0.1.0
 description:
-  - Sets a key of Consul's key-value store. A dict or list is stored as JSON with sorted keys, so that the same value is the same text.
+  - Sets a key of Consul's key-value store. A dict or list is stored as JSON with sorted keys, so that the same value
+    is the same text.
   - Needs nothing but Python's standard library where it runs.
 author: The ai_infra.gpu_rack authors
 extends_documentation_fragment: ai_infra.gpu_rack.consul
@@ -24,7 +25,8 @@ options:
   volatile:
     description:
       - Top-level keys of a dict value that differ from run to run, such as the time of a measurement.
-      - They are stored with every run, but a difference in them alone is not a change, as a new measurement is no drift.
+      - They are stored with every run, but a difference in them alone is not a change, as a new measurement is no
+        drift.
     type: list
     elements: str
     default: []
@@ -101,7 +103,9 @@ def steady(value: Any, volatile: list[str]) -> Any:
 
 def main() -> None:
     """Compare the stored value with the wanted one and store it."""
-    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True, required_if=[("state", "present", ["value"])])
+    module = AnsibleModule(
+        argument_spec=ARGUMENT_SPEC, supports_check_mode=True, required_if=[("state", "present", ["value"])]
+    )
     p = module.params
     key = p["key"].strip("/")
     try:
@@ -127,7 +131,11 @@ def main() -> None:
                 consul.kv_put(key, wanted.encode())
         except ConsulError as exc:
             module.fail_json(msg=f"Consul key {key}: {exc}. Give a token with write access to it.")
-    module.exit_json(changed=changed, value=decode(before), diff={"before_header": key, "after_header": key, "before": _text(held), "after": _text(new)})
+    module.exit_json(
+        changed=changed,
+        value=decode(before),
+        diff={"before_header": key, "after_header": key, "before": _text(held), "after": _text(new)},
+    )
 
 
 def _text(value: Any) -> str:

@@ -9,7 +9,8 @@ DOCUMENTATION = r"""
 module: cpu_idle_limit
 short_description: Disable deep processor idle states at run time
 description:
-  - Disables every idle state whose exit latency is above a limit, and enables those up to it, on all CPUs with one call.
+  - Disables every idle state whose exit latency is above a limit, and enables those up to it, on all CPUs with one
+    call.
   - The setting lasts until the next boot. It bridges the time until BIOS and kernel command line take effect.
   - A state is chosen by its exit latency, not by its name. Names differ between idle drivers.
 version_added: "0.1.0"
@@ -39,7 +40,8 @@ EXAMPLES = r"""
 
 RETURN = r"""
 cpus:
-  description: Number of CPUs that have idle states. With 0 the kernel has no idle driver, and there is nothing to disable.
+  description: Number of CPUs that have idle states. With 0 the kernel has no idle driver, and there is nothing to
+    disable.
   type: int
   returned: always
 disabled:
@@ -108,17 +110,26 @@ def main() -> None:
             after = read_states(CPU_DIR) if changes else after
             kept = [p for p in changes if after[p].disabled != changes[p].disabled]
             if kept:
-                raise UnreadableStateError(f"idle state {kept[0]} (+{len(kept) - 1} more): the kernel kept its disable flag. Check dmesg.")
+                raise UnreadableStateError(
+                    f"idle state {kept[0]} (+{len(kept) - 1} more): the kernel kept its disable flag. Check dmesg."
+                )
     except UnreadableStateError as exc:
         module.fail_json(msg=str(exc))
     except OSError as exc:
-        module.fail_json(msg=f"idle state {exc.filename}: {exc.strerror}. Check that the module runs as root and /sys is writable.")
+        module.fail_json(
+            msg=f"idle state {exc.filename}: {exc.strerror}. Check that the module runs as root and /sys is writable."
+        )
     cpus = len({re.sub(r"/cpuidle/.*", "", str(p)) for p in before})
     module.exit_json(
         changed=before != after,
         cpus=cpus,
         disabled=summary(after),
-        diff={"before": summary(before), "after": summary(after), "before_header": "disabled idle states", "after_header": "disabled idle states"},
+        diff={
+            "before": summary(before),
+            "after": summary(after),
+            "before_header": "disabled idle states",
+            "after_header": "disabled idle states",
+        },
     )
 
 

@@ -9,23 +9,26 @@ module: ib_latency
 short_description: Measure RDMA latency and loss between every pair of nodes of a play
 version_added: 0.1.0
 description:
-  - Measures this node's pairs of a full mesh. Every node of the play runs the module in one task, computes the same schedule
-    from the same O(peers) and meets one partner a round, rail by rail, so that no HCA is ever used twice at a time.
-  - Latency is measured with C(ib_write_lat), which prints half of the round trip, loss with C(ibping) from its two counts.
-    On Ethernet, where there is no C(ibping), retransmissions are read from the HCA's counters.
-  - Two partners agree over a connection on the management network (O(control_port)). A partner that is not there costs one
-    O(meet_timeout), and is told apart from a fabric that does not work.
+  - Measures this node's pairs of a full mesh. Every node of the play runs the module in one task, computes the same
+    schedule from the same O(peers) and meets one partner a round, rail by rail, so that no HCA is ever used twice at
+    a time.
+  - Latency is measured with C(ib_write_lat), which prints half of the round trip, loss with C(ibping) from its two
+    counts. On Ethernet, where there is no C(ibping), retransmissions are read from the HCA's counters.
+  - Two partners agree over a connection on the management network (O(control_port)). A partner that is not there
+    costs one O(meet_timeout), and is told apart from a fabric that does not work.
   - A node without a partner measures from each of its HCAs to another of its own. That proves its HCAs, cables and leaf
     ports, not the way to other nodes; M(ai_infra.gpu_rack.ib_latency_verdict) says so.
-  - The module measures and does not judge. Judge the results of all nodes with M(ai_infra.gpu_rack.ib_latency_verdict), which
-    blames a bad pair on one of its ends. Only with O(captured) it judges, one stored output at a time.
+  - The module measures and does not judge. Judge the results of all nodes with
+    M(ai_infra.gpu_rack.ib_latency_verdict), which blames a bad pair on one of its ends. Only with O(captured) it
+    judges, one stored output at a time.
   - The play must run all nodes at the same time, so C(forks) must be at least the number of nodes.
 options:
   node:
     description: Name of this node in O(peers). Required unless O(captured) is given.
     type: str
   peers:
-    description: All nodes of the sweep including this one, the same list on every node. Required unless O(captured) is given.
+    description: All nodes of the sweep including this one, the same list on every node. Required unless O(captured)
+      is given.
     type: list
     elements: dict
     suboptions:
@@ -39,7 +42,8 @@ options:
         required: true
       rack:
         description:
-          - Rack of the node. With more than one rack only nodes of the same rack all meet; every two racks meet in one round.
+          - Rack of the node. With more than one rack only nodes of the same rack all meet; every two racks meet in
+            one round.
         type: str
         default: ""
   hcas:
@@ -68,7 +72,8 @@ options:
     type: int
     default: 1000
   pings:
-    description: Number of packets C(ibping) sends a measurement. Without a loss, 1000 rule out a loss above 0.3 % (95 % confidence).
+    description: Number of packets C(ibping) sends a measurement. Without a loss, 1000 rule out a loss above 0.3 %
+      (95 % confidence).
     type: int
     default: 1000
   control_port:
@@ -85,7 +90,8 @@ options:
     type: float
     default: 15.0
   ping_timeout:
-    description: Seconds after which C(ibping) is asked for its statistics, so that a dead path still gives its two counts.
+    description: Seconds after which C(ibping) is asked for its statistics, so that a dead path still gives its two
+      counts.
     type: float
     default: 8.0
   budget:
@@ -152,8 +158,10 @@ pairs:
   type: list
   elements: dict
   sample:
-    - {kind: pair, round: 0, rail: 0, client: node2, client_hca: mlx5_0, client_leaf: "0xa1", server: node1, server_hca: mlx5_0,
-       server_leaf: "0xa1", t_typical_us: 1.87, p99_us: 2.03, sent: 1000, received: 1000, loss: 0.0, error: null, fault: null,
+    - {kind: pair, round: 0, rail: 0, client: node2, client_hca: mlx5_0, client_leaf: "0xa1", server: node1,
+      server_hca: mlx5_0,
+       server_leaf: "0xa1", t_typical_us: 1.87, p99_us: 2.03, sent: 1000, received: 1000, loss: 0.0, error: null,
+         fault: null,
        path_failed: false}
 seconds:
   description: How long the sweep took on this node.
@@ -197,7 +205,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils import _cli
-from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._background import Background
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._background import Background, background
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._fabric_ports import parse_ibstat, parse_node_guid
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._ibping import parse_statistics, round_trip_ms
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._latency_limits import Limits, judge_captured
@@ -320,6 +328,8 @@ class Hub:
                 raise Lost("closed the connection in the middle of the sweep")
             if message.get("type") == kind:
                 return message
+            if message.get("type") == "abort":
+                raise Lost(f"gave up: {message.get('reason')}")
         raise Lost("was never met")
 
     def close(self) -> None:
@@ -476,7 +486,9 @@ class Sweep:
             "nodes": sorted(self._peers),
             "rails": [dataclasses.asdict(rail) for rail in self._rails],
         }
-        hub = Hub(self._peers[self._me]["address"], self._p["control_port"], hello, self._p["meet_timeout"])
+        hub = Hub(
+            self._peers[self._me]["address"], self._p["control_port"], hello, max(self._p["meet_timeout"], 5 * TICK_S)
+        )
         with contextlib.ExitStack() as stack:
             stack.callback(hub.close)
             partners = [server if client == self._me else client for _round, (server, client) in meetings]
@@ -570,6 +582,8 @@ class Sweep:
         for rail in chosen:
             row = self._row("pair", index, pair, ends, rail)
             rows.append(row)
+            if row["error"] is None and time.monotonic() >= self._deadline:
+                row["error"] = f"not measured: the budget of {self._p['budget']:g} s was over"
             if row["error"] is not None:
                 continue
             try:
@@ -578,6 +592,8 @@ class Sweep:
                 else:
                     self._as_server(hub, row)
             except Lost as exc:
+                # A partner that is still there must not wait for the rest of the rails.
+                hub.send(partner, {"type": "abort", "reason": str(exc)})
                 absent[partner] = str(exc)
                 row["error"] = f"{partner} {exc}"
                 done = len(rows)
@@ -656,12 +672,12 @@ class Sweep:
         for rail in self._rails:
             if rail.trouble is None and (only is None or rail.rail in only):
                 command = ["ibping", "-S", "-C", rail.hca, "-P", str(self._p["ib_port"])]
-                stack.enter_context(Background(command, max(1.0, self._deadline - time.monotonic())))
+                stack.enter_context(background(command, max(1.0, self._deadline - time.monotonic())))
 
     def _as_server(self, hub: Hub, row: Message) -> None:
         port = tcp_port(self._p["control_port"], row["round"], row["rail"], len(self._rails))
         client, hca = row["client"], row["server_hca"]
-        with Background(self._latency_command(hca, port), 2 * self._p["timeout"]) as server:
+        with background(self._latency_command(hca, port), 2 * self._p["timeout"]) as server:
             problem = _await_listener(server, port)
             hub.send(client, {"type": "ready", "rail": row["rail"], "port": port, "problem": problem})
             result = hub.receive(client, "result", min(self._deadline, time.monotonic() + 4 * self._p["timeout"]))
@@ -697,8 +713,8 @@ class Sweep:
             if read.error is not None and read.error.startswith("could not start"):
                 row["fault"] = {"node": self._me, "hca": None, "why": f"ib_write_lat {read.error}"}
             else:
-                # Both tools met on the management network and then got stuck or failed: that is the fabric. A client that
-                # could not connect, or printed what nobody can read with exit status 0, says nothing about it.
+                # Both tools met on the management network and then got stuck or failed: that is the fabric. A client
+                # that could not connect, or printed what nobody can read with exit status 0, says nothing about it.
                 row["path_failed"] = read.rc != 0 and "Couldn't connect to" not in read.stdout + read.stderr
         else:
             row.update({key: value for key, value in latency.as_dict().items() if key in row and key != "error"})
@@ -734,8 +750,12 @@ class Sweep:
                 row = self._row("self", 0, pair, (self._rails, self._rails), client)
                 used = self._rails[server]
                 row.update(server_rail=server, server_hca=used.hca, server_leaf=used.leaf)
+                rows.append(row)
+                if time.monotonic() >= self._deadline:
+                    row["error"] = f"not measured: the budget of {self._p['budget']:g} s was over"
+                    continue
                 port = tcp_port(self._p["control_port"], 0, client, len(self._rails))
-                with Background(self._latency_command(used.hca, port), 2 * self._p["timeout"]) as process:
+                with background(self._latency_command(used.hca, port), 2 * self._p["timeout"]) as process:
                     problem = _await_listener(process, port)
                     if problem is None:
                         self._measure(row, port, "127.0.0.1", used.guid)
@@ -744,9 +764,6 @@ class Sweep:
                         row["error"] = f"ib_write_lat: {problem}"
                         row["fault"] = {"node": self._me, "hca": used.hca, "why": problem}
                     self._evidence.append(process.stop())
-                rows.append(row)
-                if time.monotonic() > self._deadline:
-                    break
         return rows
 
     def _run(self, argv: Sequence[str], timeout: float | None = None) -> Evidence:
@@ -811,7 +828,7 @@ def _refuse_wrong_input(module: AnsibleModule) -> None:
             module.fail_json(msg=f"Option {option}: {params[option]}. Give at least 1.")
     if not 1024 <= params["control_port"] <= 63000:
         module.fail_json(
-            msg=f"Option control_port: {params['control_port']}. Give 1024 to 63000, the 2000 ports above it are used too."
+            msg=f"Option control_port: {params['control_port']}. Give 1024 to 63000: 2000 ports above it are used too."
         )
 
 

@@ -9,10 +9,10 @@ module: ib_latency_verdict
 short_description: Judge a fabric sweep for one node, blaming each bad pair on what explains it
 version_added: 0.1.0
 description:
-  - Takes the results of M(ai_infra.gpu_rack.ib_latency) of all nodes, puts the whole matrix together and finds what explains its
-    bad pairs. That is a port with its cable, a node, a leaf switch or the whole fabric.
-  - A bad pair fails only the node that is to blame. The other end gets a V(warn) that names the culprit. Where two explanations fit
-    and this node is one of them, the verdict is V(unknown), which blocks the join as V(fail) does.
+  - Takes the results of M(ai_infra.gpu_rack.ib_latency) of all nodes, puts the whole matrix together and finds what
+    explains its bad pairs. That is a port with its cable, a node, a leaf switch or the whole fabric.
+  - A bad pair fails only the node that is to blame. The other end gets a V(warn) that names the culprit. Where two
+    explanations fit and this node is one of them, the verdict is V(unknown), which blocks the join as V(fail) does.
   - The gate's name is C(ib_latency).
 options:
   node:
@@ -25,14 +25,15 @@ options:
     elements: dict
   captured:
     description:
-      - Judge stored sweeps in place of O(rows). A JSON file with one result or a list of them, or a directory of such files
-        (C(raw/ib_latency_sweep.json) of the nodes' evidence).
+      - Judge stored sweeps in place of O(rows). A JSON file with one result or a list of them, or a directory of
+        such files (C(raw/ib_latency_sweep.json) of the nodes' evidence).
     type: path
   profile:
     description: Board profile the limits come from.
     type: str
   max_latency_us:
-    description: Limit in microseconds for the typical latency of every pair, in place of the profile's limits by number of switches.
+    description: Limit in microseconds for the typical latency of every pair, in place of the profile's limits by
+      number of switches.
     type: float
   max_p99_us:
     description: Limit in microseconds for the 99th percentile. By default 4.2, as imbue-ai/cluster-health gates NDR.
@@ -42,8 +43,9 @@ options:
     type: float
   max_above_median_us:
     description:
-      - How far in microseconds a typical latency may lie above the median of the pairs of the sweep over as many switches, where at least
-        six such pairs were measured. It finds the slow cable that a limit for all fabrics lets pass. A negative value turns it off.
+      - How far in microseconds a typical latency may lie above the median of the pairs of the sweep over as many
+        switches, where at least six such pairs were measured. It finds the slow cable that a limit for all fabrics
+        lets pass. A negative value turns it off.
     type: float
     default: 0.5
 extends_documentation_fragment:
@@ -77,7 +79,8 @@ summary:
   returned: always
   type: str
 checks:
-  description: One judged fact each (C(ib_latency.blame), C(.port), C(.coverage), and C(.latency), C(.p99), C(.loss) for each pair).
+  description: One judged fact each (C(ib_latency.blame), C(.port), C(.coverage), and C(.latency), C(.p99), C(.loss)
+    for each pair).
   returned: always
   type: list
   elements: dict
@@ -127,8 +130,9 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 }
 
 _ROW_KEYS = frozenset(
-    "kind client server client_hca server_hca client_rail server_rail client_leaf server_leaf rail t_typical_us p99_us "
-    "sent received loss error path_failed retransmissions".split()
+    f"{side}{part}" for side in ("client", "server") for part in ("", "_hca", "_rail", "_leaf")
+) | frozenset(
+    ("kind", "rail", "t_typical_us", "p99_us", "sent", "received", "loss", "error", "path_failed", "retransmissions")
 )
 
 

@@ -12,8 +12,10 @@ version_added: 0.1.0
 author:
   - The ai_infra.gpu_rack authors
 description:
-  - Holds state, physical state, rate, link layer, LID of the subnet manager and firmware of every expected HCA against the limits.
-  - An adapter that is not listed is a V(fail). When the list could not be read whole, because C(ibstat) stopped in the middle, it
+  - Holds state, physical state, rate, link layer, LID of the subnet manager and firmware of every expected HCA
+    against the limits.
+  - An adapter that is not listed is a V(fail). When the list could not be read whole, because C(ibstat) stopped
+    in the middle, it
     is V(unknown) and the ports read so far are still judged.
 extends_documentation_fragment:
   - ai_infra.gpu_rack.gate
@@ -68,7 +70,9 @@ gate:
   type: str
   returned: always
 checks:
-  description: Every judged fact, C(ib_port.present), C(.link_layer), C(.physical_state), C(.state), C(.rate), C(.sm_lid), C(.firmware), C(.output).
+  description:
+    - Every judged fact, C(ib_port.present), C(.link_layer), C(.physical_state), C(.state), C(.rate),
+      C(.sm_lid), C(.firmware), C(.output).
   type: list
   elements: dict
   returned: always
@@ -113,12 +117,16 @@ def main() -> None:
     rate, rate_source = params["rate"], "option rate"
     if rate is None:
         board = profile(params["profile"])
-        rate, rate_source = board.ib_rate_gbps.value, f"{board.source}: {board.ib_rate_gbps.source}"
+        rate, rate_source = board.ib_rate_gbps.value, board.source
     source = Source(params["captured"], params["timeout"])
     evidence = source.read(("ibstat",), "ibstat.txt", "ibstat")
     report = parse(evidence.stdout, evidence.stderr)
     reason = refusal(evidence)
-    checks = [unknown(f"{GATE}.output", "ibstat", reason, "Install infiniband-diags and run ibstat by hand.")] if reason else []
+    checks = (
+        [unknown(f"{GATE}.output", "ibstat", reason, "Install infiniband-diags and run ibstat by hand.")]
+        if reason
+        else []
+    )
     # What was printed before a failure is still worth knowing: a port that is down stays a defect.
     if not reason or report.adapters:
         if reason:

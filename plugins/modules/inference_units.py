@@ -12,13 +12,17 @@ version_added: 0.1.0
 author:
   - The ai_infra.gpu_rack authors
 description:
-  - An inference unit (IU) is a group of O(iu_gpus) GPUs that are pairwise joined by NVLink and share a NUMA node. Each gets an
+  - An inference unit (IU) is a group of O(iu_gpus) GPUs that are pairwise joined by NVLink and share a NUMA node.
+    Each gets an
     id, its GPUs by UUID, disjoint CPUs of its NUMA node, the nearest NICs and a port.
   - Two units on one NUMA node share its CPUs evenly, whole cores where the CPU numbering shows them.
-  - On a board that places each GPU on a NUMA node of its own (V(hgx_h100_4)), a unit spans nodes. Its RV(units[].numa_node) is then
+  - On a board that places each GPU on a NUMA node of its own (V(hgx_h100_4)), a unit spans nodes. Its
+    RV(units[].numa_node) is then
     null, RV(units[].numa_nodes) lists them all, and its CPUs are those of all its nodes.
-  - With O(plan) the units are the planned ones, and a plan that does not fit what was measured is a V(fail) that names the GPUs.
-  - With O(dest) the units are written there, but only when the verdict allows it. A node whose units are in doubt keeps its old file.
+  - With O(plan) the units are the planned ones, and a plan that does not fit what was measured is a V(fail) that
+    names the GPUs.
+  - With O(dest) the units are written there, but only when the verdict allows it. A node whose units are in doubt
+    keeps its old file.
 extends_documentation_fragment:
   - ai_infra.gpu_rack.gate
 attributes:
@@ -42,7 +46,9 @@ options:
     description: Number of GPUs expected in place of the profile's.
     type: int
   hcas:
-    description: RDMA device names in rail order. Only these become a unit's NICs. Without it every NIC in the matrix may.
+    description:
+      - RDMA device names in rail order. Only these become a unit's NICs. Without it every NIC in the matrix
+        may.
     type: list
     elements: str
     default: []
@@ -71,7 +77,9 @@ options:
     description: File to write the units to as JSON, mode 0644.
     type: path
   sysfs_root:
-    description: Where sysfs is mounted, for the CPUs of the NUMA nodes. A directory in O(captured) may hold a copy of it below C(sys/).
+    description:
+      - Where sysfs is mounted, for the CPUs of the NUMA nodes. A directory in O(captured) may hold a copy of it
+        below C(sys/).
     type: path
     default: /sys
 seealso:
@@ -190,7 +198,15 @@ from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._topology import
     split_cpus,
     unit_value,
 )
-from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import BLOCKING, Check, Evidence, compare, unknown, worst
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import (
+    BLOCKING,
+    Check,
+    Evidence,
+    Verdict,
+    compare,
+    unknown,
+    worst,
+)
 
 GATE = "inference_units"
 ARGUMENT_SPEC = {
@@ -213,7 +229,10 @@ ARGUMENT_SPEC = {
 TOPO = ("nvidia-smi", "topo", "-m")
 QUERY = ("nvidia-smi", "--query-gpu=index,uuid,pci.bus_id", "--format=csv,noheader")
 NUMA_COMMAND = "read sysfs NUMA nodes"
-_GPU_LINE = re.compile(r"([0-9]{1,4})\s*,\s*(GPU-[0-9A-Za-z-]+)\s*,\s*([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])")
+_SYSFS_KINDS = ("nodes", "gpus", "cores")
+_GPU_LINE = re.compile(
+    r"([0-9]{1,4})\s*,\s*(GPU-[0-9A-Za-z-]+)\s*,\s*([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])"
+)
 
 
 def parse_gpus(text: str) -> tuple[list[Gpu], list[str]]:
@@ -234,22 +253,25 @@ def parse_gpus(text: str) -> tuple[list[Gpu], list[str]]:
 
 
 def read_numa(source: Source, root: Path, gpus: Sequence[Gpu]) -> dict[str, dict[str, str]]:
-    """Return {"nodes": {node: cpulist}, "gpus": {bus id: numa_node}} from sysfs, and keep it as evidence."""
+    """Return {"nodes": {node: cpus}, "gpus": {bus id: node}, "cores": {threads: ""}}, and keep it as evidence."""
     stored = source.read((*NUMA_COMMAND.split(),), "numa.json", primary=False) if not source.live else None
     if stored is not None and stored.rc == 0:
         with contextlib.suppress(ValueError, RecursionError):
             data = json.loads(stored.stdout)
-            if isinstance(data, dict) and all(isinstance(data.get(k), dict) for k in ("nodes", "gpus")):
-                return {k: {str(a): str(b) for a, b in data[k].items()} for k in ("nodes", "gpus")}
+            if isinstance(data, dict) and all(isinstance(data.get(k), dict) for k in _SYSFS_KINDS):
+                return {k: {str(a): str(b) for a, b in data[k].items()} for k in _SYSFS_KINDS}
     if not source.live:
         root = Path(str(source.captured)) / "sys"
         if not root.is_dir():
-            return {"nodes": {}, "gpus": {}}
+            return {kind: {} for kind in _SYSFS_KINDS}
         source.used.pop()
-    found: dict[str, dict[str, str]] = {"nodes": {}, "gpus": {}}
+    found: dict[str, dict[str, str]] = {kind: {} for kind in _SYSFS_KINDS}
     for node in sorted((root / "devices/system/node").glob("node[0-9]*")):
         with contextlib.suppress(OSError):
             found["nodes"][node.name[4:]] = (node / "cpulist").read_text("ascii", "replace").strip()
+    for threads in (root / "devices/system/cpu").glob("cpu[0-9]*/topology/thread_siblings_list"):
+        with contextlib.suppress(OSError):
+            found["cores"][threads.read_text("ascii", "replace").strip()] = ""
     for gpu in gpus:
         domain, _, rest = gpu.bus_id.lower().partition(":")
         with contextlib.suppress(OSError):
@@ -275,13 +297,19 @@ def gpu_nodes(topology: Topology, gpus: Sequence[Gpu], sysfs: Mapping[str, Mappi
     return nodes
 
 
-def node_cpus(topology: Topology, nodes: Mapping[int, int], sysfs: Mapping[str, Mapping[str, str]]) -> dict[int, frozenset[int]]:
+def node_cpus(
+    topology: Topology, nodes: Mapping[int, int], sysfs: Mapping[str, Mapping[str, str]]
+) -> dict[int, frozenset[int]]:
     """Return the CPUs of each NUMA node: from sysfs, else the CPU affinity its GPUs agree on."""
     cpus: dict[int, frozenset[int]] = {}
     for node in set(nodes.values()):
         found = number_set(sysfs["nodes"].get(str(node)))
         if found is None:
-            said = {topology.affinity[f"GPU{g}"].cpu for g, n in nodes.items() if n == node and f"GPU{g}" in topology.affinity}
+            said = {
+                topology.affinity[f"GPU{g}"].cpu
+                for g, n in nodes.items()
+                if n == node and f"GPU{g}" in topology.affinity
+            }
             found = number_set(next(iter(said))) if len(said) == 1 else None
         if found:
             cpus[node] = found
@@ -294,6 +322,7 @@ def build_units(
     gpus: Sequence[Gpu],
     nodes: Mapping[int, int],
     cpus: Mapping[int, frozenset[int]],
+    cores: Sequence[frozenset[int]],
     *,
     node: str,
     hcas: Sequence[str],
@@ -311,7 +340,7 @@ def build_units(
         own: set[int] = set()
         for n in mine:
             sharers = on_node[n]
-            own |= split_cpus(cpus.get(n, frozenset()), len(sharers))[sharers.index(position)]
+            own |= split_cpus(cpus.get(n, frozenset()), len(sharers), cores)[sharers.index(position)]
         units.append(
             {
                 "id": f"{node}-iu{position}",
@@ -344,14 +373,25 @@ def judge(
         topology = parse(topo_text)
     except TopoError as exc:
         return [unknown(f"{GATE}.output", "nvidia-smi topo -m", str(exc), remedy)], []
-    checks = [unknown(f"{GATE}.output", p.subject, str(p), remedy) for p in topology.problems]
+    # Affinity cells only stand in for sysfs here: when they are needed and unreadable, the NUMA node is not known.
+    broken = [p for p in topology.problems if not p.subject.endswith(" affinity")]
+    checks = [unknown(f"{GATE}.output", p.subject, str(p), remedy) for p in broken]
     gpus, bad = parse_gpus(query_text)
-    checks += [unknown(f"{GATE}.output", "nvidia-smi --query-gpu", f"a line cannot be read: {shown(b)}", remedy) for b in bad]
+    checks += [
+        unknown(f"{GATE}.output", "nvidia-smi --query-gpu", f"a line cannot be read: {shown(b)}", remedy) for b in bad
+    ]
     measured = {gpu_index(g) for g in topology.gpus}
     odd = measured.symmetric_difference(g.index for g in gpus)
     if odd:
         reason = f"topo -m and --query-gpu disagree about GPU {format_set(odd)}"
-        checks.append(unknown(f"{GATE}.gpus", f"GPU{format_set(odd)}", reason, "A GPU came or went between the readings; look for XID 79."))
+        checks.append(
+            unknown(
+                f"{GATE}.gpus",
+                f"GPU{format_set(odd)}",
+                reason,
+                "A GPU came or went between the readings; look for XID 79.",
+            )
+        )
     sysfs = read_numa(source, Path(params["sysfs_root"]), gpus)
     nodes = gpu_nodes(topology, gpus, sysfs)
     size = params["iu_gpus"]
@@ -362,16 +402,24 @@ def judge(
     else:
         grouping = derive_groups(topology, nodes, size, spans_numa=board.unit_spans_numa)
         fact, limit, limit_source = "units", f"units of {size} GPUs", "option iu_gpus"
-        advice = "Repair the links or the NUMA setting first (nvlink_topology says which), or choose an iu_gpus that fits the board."
-    missing = sorted(measured - set(nodes))
+        advice = (
+            "Repair the links or the NUMA setting first (nvlink_topology says which), or choose an "
+            "iu_gpus that fits the board."
+        )
+    missing = frozenset(measured - set(nodes))
     if missing and not board.unit_spans_numa:
-        reason = f"the NUMA node of GPU{format_set(set(missing))} is not known, so no unit can be placed"
-        checks.append(unknown(f"{GATE}.{fact}", f"GPU{format_set(set(missing))}", reason, "Run the gate outside a cpuset.", limit, limit_source))
-    else:
+        reason = f"the NUMA node of GPU{format_set(missing)} is not known, so no unit can be placed"
+        subject, where = f"GPU{format_set(missing)}", "Run the gate outside a cpuset."
+        checks.append(unknown(f"{GATE}.{fact}", subject, reason, where, limit, limit_source))
+    elif grouping.problems:
+        shown_units = "; ".join(str(unit_value(u, {nodes[g] for g in u if g in nodes})) for u in grouping.units)
         for problem in grouping.problems:
-            value = "; ".join(str(unit_value(u, {nodes[g] for g in u if g in nodes})) for u in grouping.units) or "no unit"
-            checks.append(Check(f"{GATE}.{fact}", "node", "fail", problem, value, limit, "", limit_source, advice))
-    checks.extend(_judge_number(board, params, len(grouping.units), measured))
+            # A link that could not be read is not a link that is missing.
+            verdict: Verdict = "unknown" if broken or odd else "fail"
+            value = None if verdict == "unknown" else shown_units or "no unit"
+            checks.append(Check(f"{GATE}.{fact}", "node", verdict, problem, value, limit, "", limit_source, advice))
+    else:
+        checks.extend(_judge_number(board, params, len(grouping.units), measured))
     cpus = node_cpus(topology, nodes, sysfs)
     units = build_units(
         grouping.units,
@@ -379,6 +427,7 @@ def judge(
         gpus,
         nodes,
         cpus,
+        [core for text in sysfs["cores"] if (core := number_set(text))],
         node=params["node"] or socket.gethostname().partition(".")[0],
         hcas=params["hcas"],
         base_port=params["base_port"],
@@ -407,7 +456,9 @@ def _judge_number(board: Profile, params: Mapping[str, Any], found: int, measure
     ]
 
 
-def _judge_unit(unit: Mapping[str, Any], nodes: Mapping[int, int], cpus: Mapping[int, frozenset[int]], hcas: Sequence[str]) -> list[Check]:
+def _judge_unit(
+    unit: Mapping[str, Any], nodes: Mapping[int, int], cpus: Mapping[int, frozenset[int]], hcas: Sequence[str]
+) -> list[Check]:
     """Return what a unit lacks, or one pass that shows it."""
     checks = []
     indices = [g["index"] for g in unit["gpus"]]
@@ -416,9 +467,23 @@ def _judge_unit(unit: Mapping[str, Any], nodes: Mapping[int, int], cpus: Mapping
         checks.append(unknown(f"{GATE}.cpus", unit["id"], reason, "Look at /sys/devices/system/node/node*/cpulist."))
     if hcas and not unit["nics"]:
         remedy = "Correct hcas, or look for the HCAs with ibstat and lspci."
-        checks.append(Check(f"{GATE}.nics", unit["id"], "fail", "none of the HCAs is in the matrix", "none", ", ".join(hcas), "", "option hcas", remedy))
+        checks.append(
+            Check(
+                f"{GATE}.nics",
+                unit["id"],
+                "fail",
+                "none of the HCAs is in the matrix",
+                "none",
+                ", ".join(hcas),
+                "",
+                "option hcas",
+                remedy,
+            )
+        )
     if not checks:
-        value = f"{unit_value(indices, set(unit['numa_nodes']))}, CPU {unit['cpus']}, {', '.join(unit['nics']) or 'no NIC'}"
+        value = (
+            f"{unit_value(indices, set(unit['numa_nodes']))}, CPU {unit['cpus']}, {', '.join(unit['nics']) or 'no NIC'}"
+        )
         checks.append(Check(f"{GATE}.units", unit["id"], "pass", "its GPUs are joined by NVLink and placed", value))
     return checks
 

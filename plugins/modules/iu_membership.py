@@ -9,11 +9,15 @@ module: iu_membership
 short_description: Join, drain, quarantine or remove the inference units of a node in Consul
 version_added: 0.1.0
 description:
-  - Each inference unit (IU) is a Consul service with one check that is born critical. The unit C(gpu-rack-probe@<iu>.service) turns it passing
+  - Each inference unit (IU) is a Consul service with one check that is born critical. The unit
+    C(gpu-rack-probe@<iu>.service) turns it passing
     when the engine has generated a token, and only then.
-  - O(state=joined) refuses a node without fresh passing decisions of both gates, and a node that a person holds. It then registers the units,
-    starts their probes and waits until the catalog shows every check of the service and of the node (C(serfHealth)) as passing.
-  - O(state=quarantined) records the reason on the node and turns its units critical at once. It works when Consul does not run.
+  - O(state=joined) refuses a node without fresh passing decisions of both gates, and a node that a person holds. It
+    then registers the units,
+    starts their probes and waits until the catalog shows every check of the service and of the node (C(serfHealth))
+      as passing.
+  - O(state=quarantined) records the reason on the node and turns its units critical at once. It works when Consul
+    does not run.
   - A hold (C(/var/lib/gpu_rack/hold.json)) is written and lifted by people only.
 author: The ai_infra.gpu_rack authors
 extends_documentation_fragment: ai_infra.gpu_rack.consul
@@ -28,11 +32,13 @@ options:
     choices: [joined, drained, quarantined, absent]
     required: true
   units:
-    description: Ids of the units. All units of the node without it, and then O(state=joined) also removes units that are no longer in the plan.
+    description: Ids of the units. All units of the node without it, and then O(state=joined) also removes units that
+      are no longer in the plan.
     type: list
     elements: str
   plan:
-    description: File with the node's inference units, as the module P(ai_infra.gpu_rack.inference_units#module) derives them.
+    description: File with the node's inference units, as the module P(ai_infra.gpu_rack.inference_units#module)
+      derives them.
     type: path
     default: /etc/gpu_rack/inference_units.json
   model:
@@ -55,7 +61,8 @@ options:
     type: float
     default: 5.0
   probe_timeout:
-    description: Seconds an engine has for a token. Together with O(probe_interval) below O(ttl), or a slow token would look like a dead probe.
+    description: Seconds an engine has for a token. Together with O(probe_interval) below O(ttl), or a slow token
+      would look like a dead probe.
     type: float
     default: 6.0
   token_file:
@@ -97,7 +104,8 @@ options:
     type: dict
 attributes:
   check_mode:
-    description: Reports the change. Where evidence is still missing, O(state=joined) warns that it would refuse in place of failing.
+    description: Reports the change. Where evidence is still missing, O(state=joined) warns that it would refuse in
+      place of failing.
     support: full
   diff_mode:
     description: Shows services without their token, probes, maintenance and quarantine.
@@ -125,17 +133,34 @@ units:
   returned: always
   type: list
   elements: dict
-  sample: [{id: node1-iu0, status: passing, output: "passing", port: 8000}]
+  sample: [{id: node1-iu0, state: passing, output: "passing", port: 8000}]
 quarantine:
   description: The quarantine after the task, null when there is none.
   returned: always
   type: dict
-  sample: {time: 1767225600.0, stage: hardware, task: Judge the links, reason: "nvlink_topology.links gpu 0: fail", check: null}
+  sample: {time: 1767225600.0, stage: hardware, task: Judge the links, reason: "nvlink_topology.links gpu 0: fail",
+    check: null}
+agent:
+  description: V(ok), or why the node's Consul agent does not answer.
+  returned: always
+  type: str
+record:
+  description: What is worth keeping in Consul's key-value store about a node that joined, with the measured values of
+    its gates.
+  returned: O(state=joined)
+  type: dict
+  sample: {verdict: pass, units: [node1-iu0], gates: {hardware: {verdict: pass, measured: {ib_port.rate: 400 Gb/s}}},
+    time: 1767225600.0}
 refusals:
   description: Reasons why O(state=joined) was, or in check mode would be, refused.
   returned: O(state=joined)
   type: list
   elements: str
+checks:
+  description: What keeps the node out, in the form of a gate's checks.
+  returned: when O(state=joined) fails
+  type: list
+  elements: dict
 """
 
 import json
@@ -146,10 +171,13 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils import _consul, _files, _membership, _systemd
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import Check
 
 PROBE_CONFIG = "/etc/gpu_rack/iu_probe.json"
 PROBE_UNIT_FILE = "/etc/systemd/system/gpu-rack-probe@.service"
-PROBE_PROGRAMS = tuple(f"/usr/local/lib/gpu_rack/{name}" for name in ("iu_probe", "_consul.py", "_membership.py", "_token_probe.py"))
+PROBE_PROGRAMS = tuple(
+    f"/usr/local/lib/gpu_rack/{name}" for name in ("iu_probe", "_consul.py", "_membership.py", "_token_probe.py")
+)
 MAX_TTL = 15.0
 _FILE_PREFIX = "iu-"
 _MAINTENANCE = "_service_maintenance:"
@@ -206,14 +234,18 @@ class Node:
         self.checks: dict[str, Any] = {}
         self.agent_error: _consul.ConsulError | None = None
 
-    def read_agent(self) -> None:
-        """Read what the agent has loaded. An agent that does not answer is remembered, not fatal."""
+    def read_agent(self) -> Node:
+        """Read what the agent has loaded and return the node.
+
+        An agent that does not answer is remembered, not fatal.
+        """
         try:
             self.services = self.consul.get("agent/services") or {}
             self.checks = self.consul.get("agent/checks") or {}
             self.agent_error = None
         except _consul.ConsulError as exc:
             self.services, self.checks, self.agent_error = {}, {}, exc
+        return self
 
     def definition(self, unit: str) -> dict[str, Any] | None:
         """Return the unit's service definition on disk without its token, None when there is none."""
@@ -258,17 +290,20 @@ class Node:
         try:
             entries = self.catalog()
         except _consul.ConsulError as exc:
-            return [{"id": name, "status": "unknown", "output": str(exc), "port": None} for name in units]
+            return [{"id": name, "state": "unknown", "output": str(exc), "port": None} for name in units]
         found = []
         for name in units:
             good, output = _membership.passing(entries, name)
             entry = next((e["Service"] for e in entries if e.get("Service", {}).get("ID") == name), None)
             status = "absent" if entry is None else "passing" if good else "critical"
-            found.append({"id": name, "status": status, "output": output, "port": entry["Port"] if entry else None})
+            found.append({"id": name, "state": status, "output": output, "port": entry["Port"] if entry else None})
         return found
 
     def reload(self) -> None:
-        """Let the agent read its files again. By SIGHUP and not by the API, which would need a token with agent:write on every node."""
+        """Let the agent read its files again.
+
+        By SIGHUP and not by the API, which would need a token with agent:write on every node.
+        """
         _systemd.systemctl("reload", self.p["consul_unit"])
 
 
@@ -276,21 +311,56 @@ def check_timing(module: AnsibleModule) -> None:
     """Refuse timings that cannot work."""
     p = module.params
     if not 0 < p["ttl"] <= MAX_TTL:
-        module.fail_json(msg=f"ttl: {p['ttl']:g} s. Use more than 0 and at most {MAX_TTL:g}, a dead engine must be out by then.")
+        module.fail_json(
+            msg=f"ttl: {p['ttl']:g} s. Use more than 0 and at most {MAX_TTL:g}, a dead engine must be out by then."
+        )
     if min(p["probe_interval"], p["probe_timeout"]) <= 0 or p["probe_interval"] + p["probe_timeout"] >= p["ttl"]:
         module.fail_json(
-            msg=f"probe_interval {p['probe_interval']:g} s + probe_timeout {p['probe_timeout']:g} s: not below the ttl of {p['ttl']:g} s. "
-            "Shorten one of them, or a slow token looks like a dead probe."
+            msg=f"probe_interval {p['probe_interval']:g} s + probe_timeout {p['probe_timeout']:g} s: "
+            f"not below the ttl of {p['ttl']:g} s. Shorten one of them, or a slow token looks like a dead probe."
         )
 
 
-def join_refusals(node: Node, now: float) -> list[str]:
-    """Return why the node may not join. A quarantine does not refuse by itself, but the gates must have passed after it."""
-    me = _membership.identity()
-    found = [r for r in _membership.refusals(node.state_dir, me, now, node.p["max_evidence_age"]) if r.what != "quarantine"]
-    lines = [r.reason for r in found]
-    lines.extend(_membership.gates_before_quarantine(node.state_dir))
-    return lines
+def join_refusals(node: Node, now: float) -> list[_membership.Refusal]:
+    """Return why the node may not join.
+
+    A quarantine does not refuse by itself, but the gates must have passed after it.
+    """
+    found = _membership.refusals(node.state_dir, _membership.identity(), now, node.p["max_evidence_age"])
+    named = {r.what for r in found}
+    old = [r for r in _membership.gates_before_quarantine(node.state_dir) if r.what not in named]
+    return [r for r in found if r.what != "quarantine"] + old
+
+
+def refusal_checks(refusals: list[_membership.Refusal]) -> list[dict[str, Any]]:
+    """Return the refusals as checks, so that they are shown and recorded like a gate's."""
+    return [
+        Check(
+            "iu_membership.evidence",
+            r.what,
+            "fail",
+            r.reason,
+            r.reason,
+            "no hold" if r.what == "hold" else "fresh passing evidence",
+            limit_source="join",
+            remedy="Ask who holds it." if r.what == "hold" else "Run the gates again.",
+        ).as_dict()
+        for r in refusals
+    ]
+
+
+def passing_check(state: dict[str, Any], wait: float) -> dict[str, Any]:
+    """Return a unit that does not pass as a check."""
+    return Check(
+        "iu_membership.passing",
+        state["id"],
+        "fail",
+        f"in Consul after {wait:g} s: {state['output']}",
+        state["state"],
+        "passing",
+        limit_source="Consul",
+        remedy=f"Read journalctl -u {probe_unit(state['id'])}.",
+    ).as_dict()
 
 
 def read_plan(node: Node) -> tuple[str, list[dict[str, Any]], list[str]]:
@@ -301,8 +371,12 @@ def read_plan(node: Node) -> tuple[str, list[dict[str, Any]], list[str]]:
     except ValueError as exc:
         return "", [], [str(exc)]
     if plan is None:
-        return "", [], [f"plan {p['plan']}: does not exist, so the node's units are not known. Run the hardware gate first."]
-    units = plan.get("units") if isinstance(plan, dict) else None
+        return (
+            "",
+            [],
+            [f"plan {p['plan']}: does not exist, so the node's units are not known. Run the hardware gate first."],
+        )
+    units: list[dict[str, Any]] = (plan.get("units") if isinstance(plan, dict) else None) or []
     problems = [f"plan {p['plan']}: {line}" for line in _membership.unit_problems(units)]
     if problems:
         return "", [], problems
@@ -318,19 +392,23 @@ def joined(node: Node) -> None:
     module, p = node.module, node.p
     check_timing(module)
     board, units, problems = read_plan(node)
-    refusals = join_refusals(node, time.time()) + problems
-    if refusals:
-        held = (node.state_dir / "hold.json").exists()
+    refused = join_refusals(node, time.time()) + [_membership.Refusal("plan", line) for line in problems]
+    refusals = [r.reason for r in refused]
+    if refused:
         text = "; ".join(refusals)
-        if held or not module.check_mode:
-            module.fail_json(msg=f"join refused: {text}. Lift the hold or run the gates again.", refusals=refusals, units=[], quarantine=None)
+        if not module.check_mode or any(r.what == "hold" for r in refused):
+            module.fail_json(
+                msg=f"join refused: {text}. Lift the hold or run the gates again.",
+                refusals=refusals,
+                checks=refusal_checks(refused),
+            )
         # Check mode runs before the gates have left anything on a bare node.
         module.warn(f"join would be refused now: {text}")
     names = [unit["id"] for unit in units]
     gone = sorted(set(node.on_disk()) - set(names)) if p["units"] is None and units else []
     node.read_agent()
     if node.agent_error and not module.check_mode:
-        module.fail_json(msg=f"Consul agent: {node.agent_error}. Start it (role consul_agent) and check its token.", refusals=[])
+        module.fail_json(msg=f"Consul agent: {node.agent_error}. Start it (role consul_agent) and check its token.")
     before = node.view(sorted(names + gone))
     wanted = {
         unit["id"]: _membership.service_definition(
@@ -341,7 +419,8 @@ def joined(node: Node) -> None:
     after = {
         "quarantine": None,
         "units": {
-            name: {"service": wanted.get(name), "probe": name in wanted, "maintenance": None} for name in sorted(names + gone)
+            name: {"service": wanted.get(name), "probe": name in wanted, "maintenance": None}
+            for name in sorted(names + gone)
         },
     }
     files = service_files(node, wanted, gone) + ([probe_config(node, units)] if units else [])
@@ -352,8 +431,11 @@ def joined(node: Node) -> None:
         _files.apply(files, check_mode=False)
         if any(path != PROBE_CONFIG for path in changed_files) or not loaded(node, wanted, gone):
             node.reload()
-            if not _consul.wait_for(lambda: (node.read_agent(), loaded(node, wanted, gone))[1], p["wait"]):
-                module.fail_json(msg=f"Consul agent: has not loaded {', '.join(names)} after a reload. Read journalctl -u {p['consul_unit']}.")
+            if not _consul.wait_for(lambda: loaded(node.read_agent(), wanted, gone), p["wait"]):
+                module.fail_json(
+                    msg=f"Consul agent: has not loaded {', '.join(names)} after a reload. "
+                    f"Read journalctl -u {p['consul_unit']}."
+                )
         (node.state_dir / "quarantine.json").unlink(missing_ok=True)
         for name in names:
             if node.maintenance(name) is not None:
@@ -363,26 +445,41 @@ def joined(node: Node) -> None:
 
         def all_pass() -> bool:
             states[:] = node.states(names)
-            return all(s["status"] == "passing" for s in states)
+            return all(s["state"] == "passing" for s in states)
 
         if not _consul.wait_for(all_pass, p["wait"], 0.5):
-            bad = [f"{s['id']}: {s['output']}" for s in states if s["status"] != "passing"]
+            bad = [s for s in states if s["state"] != "passing"]
+            lines = [f"{s['id']}: {s['output']}" for s in bad]
             module.fail_json(
-                msg=f"join: not passing in Consul after {p['wait']:g} s: {'; '.join(bad)}. Read journalctl -u 'gpu-rack-probe@*'.",
+                msg=f"join: not passing in Consul after {p['wait']:g} s: {'; '.join(lines)}. "
+                "Read journalctl -u 'gpu-rack-probe@*'.",
                 units=states,
-                refusals=[],
+                checks=[passing_check(s, p["wait"]) for s in bad],
                 changed=changed,
             )
-    finish(node, names, before, after, changed, refusals=refusals)
+    record = {
+        "verdict": "unknown" if refusals else "pass",
+        "units": names,
+        "gates": _membership.headlines(node.state_dir),
+        "time": round(time.time(), 3),
+    }
+    finish(node, names, before, after, changed, refusals=refusals, record=record)
 
 
 def service_files(node: Node, wanted: dict[str, dict[str, Any]], gone: list[str]) -> list[_files.WantedFile]:
-    """Return the definitions as files. The token is in them: a definition without one would be synced with the agent's own."""
+    """Return the definitions as files.
+
+    The token is in them: a definition without one would be synced with the agent's own.
+    """
     found = []
     for name, definition in wanted.items():
         service = {**definition, **({"token": node.p["token"]} if node.p["token"] else {})}
         text = json.dumps({"service": service}, indent=2, sort_keys=True) + "\n"
-        found.append(_files.WantedFile(service_file(node.p["config_dir"], name), text, 0o640, "root", node.p["group"], secret=True))
+        found.append(
+            _files.WantedFile(
+                service_file(node.p["config_dir"], name), text, 0o640, "root", node.p["group"], secret=True
+            )
+        )
     return found + [_files.WantedFile(service_file(node.p["config_dir"], name), None) for name in gone]
 
 
@@ -433,7 +530,11 @@ def run_probes(names: list[str], stale: list[str], gone: list[str], files: list[
     if start:
         _systemd.systemctl("enable", "--now", *start)
     # Files written by this very call make a running probe stale as well.
-    restart = [probe_unit(name) for name in names if probe_unit(name) not in start and (name in stale or _systemd.stale(states[name], files))]
+    restart = [
+        probe_unit(name)
+        for name in names
+        if probe_unit(name) not in start and (name in stale or _systemd.stale(states[name], files))
+    ]
     if restart:
         _systemd.systemctl("restart", *restart)
     stop_probes(gone)
@@ -453,17 +554,22 @@ def set_maintenance(node: Node, unit: str, reason: str | None) -> None:
 
 
 def out_of_traffic(node: Node, prefix: str) -> None:
-    """Drain or quarantine: maintenance for every unit that is registered, and for a quarantine the record and a critical check."""
+    """Drain or quarantine: maintenance for every registered unit; for a quarantine also the record and the check."""
     module, p = node.module, node.p
     node.read_agent()
     quarantine = p["state"] == "quarantined"
     if node.agent_error and not quarantine and not module.check_mode:
-        module.fail_json(msg=f"Consul agent: {node.agent_error}. Without it the units cannot be drained; start it, or stop the engines.")
+        module.fail_json(
+            msg=f"Consul agent: {node.agent_error}. "
+            "Without it the units cannot be drained; start it, or stop the engines."
+        )
     registered = sorted(name for name, s in node.services.items() if s.get("Service") == p["service"])
     names = [name for name in (p["units"] or registered) if name in registered]
     unknown = sorted(set(p["units"] or []) - set(registered) - set(node.on_disk()))
     if unknown and not node.agent_error and not quarantine:
-        module.fail_json(msg=f"units: {', '.join(unknown)} not registered here. Registered: {', '.join(registered) or 'none'}.")
+        module.fail_json(
+            msg=f"units: {', '.join(unknown)} not registered here. Registered: {', '.join(registered) or 'none'}."
+        )
     before = node.view(names)
     reason = f"{prefix}: {p['reason']}"
     after = {
@@ -477,18 +583,23 @@ def out_of_traffic(node: Node, prefix: str) -> None:
             if before["units"][name]["maintenance"] == reason:
                 continue
             if quarantine:
-                node.consul.put(f"agent/check/update/{_membership.check_id(name)}", {"Status": "critical", "Output": reason})
+                node.consul.put(
+                    f"agent/check/update/{_membership.check_id(name)}", {"Status": "critical", "Output": reason}
+                )
             if before["units"][name]["maintenance"] is not None:
                 # Consul keeps the first reason when maintenance is on already.
                 set_maintenance(node, name, None)
             set_maintenance(node, name, reason)
         if names:
-            _consul.wait_for(lambda: all(s["status"] != "passing" for s in node.states(names)), min(p["wait"], 10.0))
+            _consul.wait_for(lambda: all(s["state"] != "passing" for s in node.states(names)), min(p["wait"], 10.0))
     finish(node, names, before, after, before != after)
 
 
 def quarantine_entry(node: Node, known: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the record to store. The same reason again keeps its first time, so that a second failing run changes nothing."""
+    """Return the record to store.
+
+    The same reason again keeps its first time, so that a second failing run changes nothing.
+    """
     p = node.p
     entry = {"stage": p["stage"], "task": p["task"], "reason": p["reason"], "check": p["check"]}
     if known is not None and {k: known.get(k) for k in entry} == entry and isinstance(known.get("time"), (int, float)):
@@ -507,9 +618,14 @@ def absent(node: Node) -> None:
     """Unregister the units and stop their probes."""
     module, p = node.module, node.p
     node.read_agent()
-    names = sorted(p["units"] or {*node.on_disk(), *(n for n, s in node.services.items() if s.get("Service") == p["service"])})
+    names = sorted(
+        p["units"] or {*node.on_disk(), *(n for n, s in node.services.items() if s.get("Service") == p["service"])}
+    )
     before = node.view(names)
-    after = {"quarantine": before["quarantine"], "units": {name: {"service": None, "probe": False, "maintenance": None} for name in names}}
+    after = {
+        "quarantine": before["quarantine"],
+        "units": {name: {"service": None, "probe": False, "maintenance": None} for name in names},
+    }
     still = [name for name in names if name in node.services]
     if not module.check_mode:
         stop_probes(names)
@@ -520,12 +636,17 @@ def absent(node: Node) -> None:
                 set_maintenance(node, name, None)
         if still:
             node.reload()
-            if not _consul.wait_for(lambda: (node.read_agent(), not any(n in node.services for n in names))[1], p["wait"]):
-                module.fail_json(msg=f"Consul agent: still has {', '.join(still)} after a reload. Read journalctl -u {p['consul_unit']}.")
+            if not _consul.wait_for(lambda: not set(names) & set(node.read_agent().services), p["wait"]):
+                module.fail_json(
+                    msg=f"Consul agent: still has {', '.join(still)} after a reload. "
+                    f"Read journalctl -u {p['consul_unit']}."
+                )
     finish(node, names, before, after, before != after or bool(still))
 
 
-def finish(node: Node, names: list[str], before: dict[str, Any], after: dict[str, Any], changed: bool, **extra: Any) -> None:
+def finish(
+    node: Node, names: list[str], before: dict[str, Any], after: dict[str, Any], changed: bool, **extra: Any
+) -> None:
     """Return the states, the quarantine and the difference."""
     node.module.exit_json(
         changed=changed,
@@ -542,7 +663,11 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec=ARGUMENT_SPEC,
         supports_check_mode=True,
-        required_if=[("state", "joined", ["model"]), ("state", "quarantined", ["stage", "reason"]), ("state", "drained", ["reason"])],
+        required_if=[
+            ("state", "joined", ["model"]),
+            ("state", "quarantined", ["stage", "reason"]),
+            ("state", "drained", ["reason"]),
+        ],
     )
     node = Node(module)
     try:
@@ -551,7 +676,9 @@ def main() -> None:
         elif module.params["state"] == "absent":
             absent(node)
         else:
-            out_of_traffic(node, "drained" if module.params["state"] == "drained" else f"quarantined in {module.params['stage']}")
+            out_of_traffic(
+                node, "drained" if module.params["state"] == "drained" else f"quarantined in {module.params['stage']}"
+            )
     except _consul.ConsulError as exc:
         module.fail_json(msg=f"Consul: {exc}. Check that the agent runs and the token may write the service.")
     except (OSError, KeyError, _systemd.UnitError) as exc:

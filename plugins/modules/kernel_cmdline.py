@@ -9,7 +9,8 @@ DOCUMENTATION = r"""
 module: kernel_cmdline
 short_description: Keep kernel parameters in a GRUB drop-in
 description:
-  - Writes a drop-in below C(/etc/default/grub.d), regenerates the boot loader's configuration when that lacks the parameters,
+  - Writes a drop-in below C(/etc/default/grub.d), regenerates the boot loader's configuration when that lacks the
+    parameters,
     and compares them with the command line of the running kernel.
   - All three are read on every run, so a run that was cut off between two steps is completed by the next one.
 version_added: "0.1.0"
@@ -103,7 +104,7 @@ def drop_in(parameters: Sequence[str], comment: str) -> str:
 
 
 def missing(parameters: Sequence[str], line: str) -> list[str]:
-    """Return the parameters that are not in effect on a command line: the last word of a name wins, as in the kernel."""
+    """Return the parameters not in effect on a command line: the last word of a name wins, as in the kernel."""
     words = {word.split("=", 1)[0]: word for word in line.split()}
     return [p for p in parameters if words.get(p.split("=", 1)[0]) != p]
 
@@ -141,7 +142,10 @@ def main() -> None:
     parameters = params["parameters"]
     for parameter in parameters:
         if not re.fullmatch(r"[A-Za-z0-9_.\-]+(=[^\s\"'`$\\]*)?", parameter):
-            module.fail_json(msg=f"kernel parameter {parameter!r}: it has blanks, quotes or shell characters. Write it as name or name=value.")
+            module.fail_json(
+                msg=f"kernel parameter {parameter!r}: it has blanks, quotes or shell characters. Write it as name "
+                "or name=value."
+            )
     if not re.fullmatch(r"[A-Za-z0-9_.\-]+", params["name"]):
         module.fail_json(msg=f"name {params['name']!r}: not a file name. Use letters, digits, '_', '-' and '.'.")
     path = ROOT / "etc/default/grub.d" / f"{params['name']}.cfg"
@@ -158,7 +162,8 @@ def main() -> None:
             module.fail_json(msg=f"update-grub: {said}. Correct /etc/default/grub and its drop-ins, then run again.")
         if lacking_entries(parameters, read(grub_cfg) or ""):
             module.fail_json(
-                msg=f"boot loader configuration {grub_cfg}: update-grub succeeded, but its entries lack {' '.join(parameters)}. "
+                msg=f"boot loader configuration {grub_cfg}: update-grub succeeded, but its entries lack "
+                f"{' '.join(parameters)}. "
                 "Look for a later drop-in or an /etc/default/grub that overwrites GRUB_CMDLINE_LINUX."
             )
     lack = missing(parameters, running)

@@ -24,10 +24,12 @@ options:
         type: path
         required: true
       content:
-        description: The whole text of the file. Without O(files[].content) and O(files[].secret_content) the file is removed.
+        description: The whole text of the file. Without O(files[].content) and O(files[].secret_content) the file is
+          removed.
         type: str
       secret_content:
-        description: The whole text of a file that holds a secret. It is in no output, and the difference does not show it.
+        description: The whole text of a file that holds a secret. It is in no output, and the difference does not
+          show it.
         type: str
       mode:
         description: Mode in octal.
@@ -43,7 +45,8 @@ options:
         default: root
   unit:
     description:
-      - Unit that reads these files. When its running process is older than one of the files, the task is changed, so that the handler
+      - Unit that reads these files. When its running process is older than one of the files, the task is changed, so
+        that the handler
         restarts it. A run that was killed between writing and restarting is repaired by the next one.
     type: str
 attributes:

@@ -12,7 +12,8 @@ version_added: 0.1.0
 author:
   - The ai_infra.gpu_rack authors
 description:
-  - Reads the topology matrix in every form the tool has had and holds each NVLink cell, the distance of each GPU to the HCA of
+  - Reads the topology matrix in every form the tool has had and holds each NVLink cell, the distance of each GPU
+    to the HCA of
     its rail, and the NUMA nodes against the profile of the board.
   - One cell that differs is a V(fail). A line that cannot be read is V(unknown) and is shown.
 extends_documentation_fragment:
@@ -26,7 +27,8 @@ options:
   gpus:
     description:
       - Number of GPUs expected in place of the profile's.
-      - Boards of single cards (V(h100_nvl), V(h100_pcie)) do not fix it. Without this option their count is a V(warn).
+      - Boards of single cards (V(h100_nvl), V(h100_pcie)) do not fix it. Without this option their count is a
+        V(warn).
     type: int
   hcas:
     description:
@@ -77,7 +79,7 @@ checks:
       value: NV17
       limit: NV18
       unit: ""
-      limit_source: "board profile hgx_h100_8: NV18 in every cell"
+      limit_source: board profile hgx_h100_8
       reason: 1 of 18 links are missing
       remedy: Reset the GPUs or power-cycle the node.
 evidence:
@@ -134,8 +136,20 @@ def judge(text: str, board_name: str, gpus: int | None, hcas: list[str]) -> tupl
         judge_count(topology, board, gpus),
         *judge_matrix(topology, board),
         *judge_nics(topology, board, hcas, gpus),
-        *judge_numa(topology, board),
+        *judge_numa(topology, board, gpus),
     ], topology
+
+
+def cells_by_gpu(topology: Topology | None) -> tuple[list[str], dict[str, dict[str, str]]]:
+    """Return the GPUs and their rows with NICs by name, as the module shows them."""
+    if topology is None:
+        return [], {}
+    gpus = list(topology.gpus)
+    rows: dict[str, dict[str, str]] = {gpu: {} for gpu in gpus}
+    for (row, column), cell in topology.cells.items():
+        if row in rows:
+            rows[row][topology.nic_name(column) or column] = cell
+    return gpus, rows
 
 
 def main() -> None:
@@ -151,11 +165,8 @@ def main() -> None:
         checks = [unknown(f"{GATE}.output", "nvidia-smi topo -m", reason, remedy)]
     else:
         checks, topology = judge(evidence.stdout, params["profile"], params["gpus"], params["hcas"])
-    matrix: dict[str, dict[str, str]] = {}
-    for (row, column), cell in topology.cells.items() if topology else ():
-        if row in topology.gpus:
-            matrix.setdefault(row, {})[topology.nic_name(column) or column] = cell
-    finish_gate(module, GATE, checks, source.used, gpus=list(topology.gpus) if topology else [], matrix=matrix)
+    gpus, matrix = cells_by_gpu(topology)
+    finish_gate(module, GATE, checks, source.used, gpus=gpus, matrix=matrix)
 
 
 if __name__ == "__main__":

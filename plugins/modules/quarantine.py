@@ -9,10 +9,13 @@ module: quarantine
 short_description: Take a failed node out with its reason, then fail it with that reason
 version_added: 0.1.0
 description:
-  - For the C(rescue) of a play that brings a node up. Derives why the node failed from the failed task, writes it to the node
-    (C(/var/lib/gpu_rack/quarantine.json)), turns the node's inference units critical in Consul, and records the reason in Consul's key-value
+  - For the C(rescue) of a play that brings a node up. Derives why the node failed from the failed task, writes it to
+    the node
+    (C(/var/lib/gpu_rack/quarantine.json)), turns the node's inference units critical in Consul, and records the
+      reason in Consul's key-value
     store from the controller.
-  - Always fails the host with the original reason. A node that cannot be reached or a Consul that does not answer is a warning and hides nothing.
+  - Always fails the host with the original reason. A node that cannot be reached or a Consul that does not answer is
+    a warning and hides nothing.
   - Uses the message, verdict and checks of the failed task only. Of a task with C(no_log) it uses nothing but its name.
 author: The ai_infra.gpu_rack authors
 options:
@@ -41,7 +44,8 @@ options:
     type: str
     default: vllm
   consul_address:
-    description: HTTP API of a Consul server as the controller reaches it. Without it nothing is recorded in Consul from the controller.
+    description: HTTP API of a Consul server as the controller reaches it. Without it nothing is recorded in Consul
+      from the controller.
     type: str
     default: ""
   consul_ca_path:

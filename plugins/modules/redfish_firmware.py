@@ -9,9 +9,11 @@ DOCUMENTATION = r"""
 module: redfish_firmware
 short_description: Update and verify firmware over Redfish
 description:
-  - Compares the BMC's firmware inventory with a pinned set, and updates only the components that differ, through C(UpdateService.SimpleUpdate).
+  - Compares the BMC's firmware inventory with a pinned set, and updates only the components that differ, through
+    C(UpdateService.SimpleUpdate).
   - The BMC fetches the package itself. Its task is followed to the end, with a deadline.
-  - A new version is often I(staged) and runs only after a power cycle. What is staged is told by the BMC's own completed tasks since the last reset,
+  - A new version is often I(staged) and runs only after a power cycle. What is staged is told by the BMC's own
+    completed tasks since the last reset,
     so a second run before the power cycle changes nothing.
 version_added: "0.1.0"
 author:
@@ -28,10 +30,12 @@ options:
         type: str
         required: true
       uri:
-        description: Where the BMC fetches the package, HTTP or HTTPS. A package without one is only compared, and a difference is an error.
+        description: Where the BMC fetches the package, HTTP or HTTPS. A package without one is only compared, and a
+          difference is an error.
         type: str
       components:
-        description: Wanted version by inventory id. Shell patterns are allowed (V(HGX_FW_GPU_SXM_*)); one that fits no component is an error.
+        description: Wanted version by inventory id. Shell patterns are allowed (V(HGX_FW_GPU_SXM_*)); one that fits
+          no component is an error.
         type: dict
         required: true
   state:
@@ -50,7 +54,8 @@ options:
     type: float
     default: 5.0
   enforce:
-    description: With O(state=verified), fail when not verified. With V(false) the result is only returned in RV(verified).
+    description: With O(state=verified), fail when not verified. With V(false) the result is only returned in
+      RV(verified).
     type: bool
     default: true
 extends_documentation_fragment:
@@ -138,7 +143,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._redfish import REDFISH_ARGS, Bmc, RedfishError, Response, odata_id
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._redfish import (
+    REDFISH_ARGS,
+    Bmc,
+    RedfishError,
+    Response,
+    odata_id,
+)
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._redfish_tasks import ENDED, failure, staged_versions
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
@@ -190,12 +201,17 @@ class Firmware:
         """Send one package to the BMC for these components and follow the task to its end."""
         action = (self.service.get("Actions") or {}).get("#UpdateService.SimpleUpdate") or {}
         if "target" not in action:
-            raise RedfishError(f"firmware package {name} on BMC {self.bmc.address}: the BMC has no SimpleUpdate. Update it with the vendor's tool.")
+            raise RedfishError(
+                f"firmware package {name} on BMC {self.bmc.address}: the BMC has no SimpleUpdate. Update it with "
+                "the vendor's tool."
+            )
         body: dict[str, Any] = {"ImageURI": uri, "Targets": [self.paths[i] for i in ids]}
         protocol = uri.split(":", 1)[0].upper()
         allowed = action.get("TransferProtocol@Redfish.AllowableValues")
         if allowed is not None and protocol not in allowed:
-            raise RedfishError(f"firmware package {name}: uri {uri} uses {protocol}. The BMC fetches by {', '.join(allowed)}.")
+            raise RedfishError(
+                f"firmware package {name}: uri {uri} uses {protocol}. The BMC fetches by {', '.join(allowed)}."
+            )
         body["TransferProtocol"] = protocol
         path = task_path(self.bmc.request("POST", str(action["target"]), body))
         if path is None:
@@ -211,11 +227,15 @@ class Firmware:
         if not self.bmc.wait_for(state, "ended", timeout, interval):
             raise RedfishError(
                 f"firmware package {name} on BMC {self.bmc.address}: task {path} still {task.get('TaskState')}, "
-                f"{task.get('PercentComplete', '?')} % after {timeout:g} s. Let it end before the next run, or raise task_timeout."
+                f"{task.get('PercentComplete', '?')} % after {timeout:g} s. Let it end before the next run, or "
+                "raise task_timeout."
             )
         problem = failure(task)
         if problem:
-            raise RedfishError(f"firmware package {name} ({uri}) on BMC {self.bmc.address}: {problem} Correct the package or its uri and run again.")
+            raise RedfishError(
+                f"firmware package {name} ({uri}) on BMC {self.bmc.address}: {problem} Correct the package or its "
+                "uri and run again."
+            )
 
 
 def task_path(answer: Response) -> str | None:
@@ -229,7 +249,10 @@ def task_path(answer: Response) -> str | None:
 
 
 def expand(packages: Sequence[Mapping[str, Any]], known: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """Return (wanted version, package name) by component. A pattern without a component, or two versions for one, is an error."""
+    """Return (wanted version, package name) by component.
+
+    A pattern without a component, or two versions for one, is an error.
+    """
     result: dict[str, tuple[str, str]] = {}
     for package in packages:
         for pattern, version in package["components"].items():
@@ -242,7 +265,8 @@ def expand(packages: Sequence[Mapping[str, Any]], known: Sequence[str]) -> dict[
             for component in found:
                 if component in result and result[component][0] != str(version):
                     raise RedfishError(
-                        f"firmware component {component}: pinned to {result[component][0]} by {result[component][1]} and to {version} "
+                        f"firmware component {component}: pinned to {result[component][0]} by "
+                        f"{result[component][1]} and to {version} "
                         f"by {package['name']}. Keep one of them."
                     )
                 result[component] = (str(version), str(package["name"]))
@@ -253,7 +277,8 @@ def table(components: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the components that do not run their version, wanted against running."""
     bad = {n: c for n, c in components.items() if c["running"] != c["wanted"]}
     return "; ".join(
-        f"{n}: wanted {c['wanted']}, running {c['running']}" + (f", staged {c['staged']}" if c["staged"] else "") for n, c in bad.items()
+        f"{n}: wanted {c['wanted']}, running {c['running']}" + (f", staged {c['staged']}" if c["staged"] else "")
+        for n, c in bad.items()
     )
 
 
@@ -269,7 +294,9 @@ def main() -> None:
         def read() -> tuple[dict[str, dict[str, Any]], list[str]]:
             running = firmware.versions(list(pinned))
             # Tasks are read only when something differs: on a BMC each is a slow request.
-            staged, activation = firmware.staged() if any(running[i] != v for i, (v, _name) in pinned.items()) else ({}, [])
+            staged, activation = (
+                firmware.staged() if any(running[i] != v for i, (v, _name) in pinned.items()) else ({}, [])
+            )
             rows = {
                 i: {
                     "wanted": v,
@@ -292,7 +319,13 @@ def main() -> None:
                 "activation": activation,
                 "verified": not bad,
             }
-            message = f"firmware on BMC {params['address']} is not the pinned set: {bad}. Run the firmware role again; staged versions need a power cycle."
+            waits = any(c["staged"] for c in before.values())
+            remedy = (
+                "Power-cycle the node: staged versions run after that."
+                if waits
+                else "Nothing is staged for it: run the firmware role again, and if it stays so look at the BMC's log and tasks."
+            )
+            message = f"firmware on BMC {params['address']} is not the pinned set: {bad}. {remedy}"
             if bad and params["enforce"]:
                 module.fail_json(msg=message, **outcome)
             module.exit_json(msg=message if bad else f"{len(before)} components run their pinned version", **outcome)
@@ -300,11 +333,16 @@ def main() -> None:
         after = {i: dict(c) for i, c in before.items()}
         for package in packages:
             name = package["name"]
-            due = [i for i, c in before.items() if c["package"] == name and c["wanted"] not in (c["running"], c["staged"])]
+            due = [
+                i for i, c in before.items() if c["package"] == name and c["wanted"] not in (c["running"], c["staged"])
+            ]
             if not due:
                 continue
             if not package["uri"]:
-                raise RedfishError(f"firmware package {name}: {table({i: before[i] for i in due})}, and the package has no uri. Give it one.")
+                raise RedfishError(
+                    f"firmware package {name}: {table({i: before[i] for i in due})}, and the package has no uri. "
+                    "Give it one."
+                )
             updated.append(name)
             for component in due:
                 after[component]["staged"] = after[component]["wanted"]
@@ -333,7 +371,11 @@ def main() -> None:
 
 def reasons(components: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return why a power cycle is needed."""
-    return [f"firmware {n} runs {c['running']}, wanted {c['wanted']}" for n, c in components.items() if c["running"] != c["wanted"]]
+    return [
+        f"firmware {n} runs {c['running']}, wanted {c['wanted']}"
+        for n, c in components.items()
+        if c["running"] != c["wanted"]
+    ]
 
 
 if __name__ == "__main__":

@@ -10,7 +10,8 @@ module: redfish_power
 short_description: Power a system on, off, or through one power cycle over Redfish
 description:
   - Asks the operating system to shut down, waits, and forces the power off only when it does not obey in time.
-  - Every step is proven by the power state the BMC reports. A cycle is off seen, then on seen, so that staged firmware and BIOS settings are applied.
+  - Every step is proven by the power state the BMC reports. A cycle is off seen, then on seen, so that staged
+    firmware and BIOS settings are applied.
 version_added: "0.1.0"
 author:
   - The ai_infra.gpu_rack authors
@@ -86,7 +87,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._redfish import REDFISH_ARGS, Bmc, RedfishError, odata_id
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._redfish import (
+    REDFISH_ARGS,
+    Bmc,
+    RedfishError,
+    odata_id,
+)
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     **REDFISH_ARGS,
@@ -147,7 +153,8 @@ class Power:
         """Wait for a power state, or raise with what the BMC shows."""
         if not self.bmc.wait_for(self.state, wanted, self.power_timeout):
             raise RedfishError(
-                f"power of {self.path} on BMC {self.bmc.address}: still {self.state()} {self.power_timeout:g} s after {self.actions[-1]}. "
+                f"power of {self.path} on BMC {self.bmc.address}: still {self.state()} {self.power_timeout:g} s "
+                f"after {self.actions[-1]}. "
                 f"Look at the system's console and the BMC's log, then raise power_timeout if it only is slow."
             )
 
@@ -186,7 +193,11 @@ def main() -> None:
     why = [f"- {r}" for r in params["reasons"]]
     would = "would be " if module.check_mode else ""
     deed = {"cycled": "power-cycled", "on": "powered on", "off": "powered off"}[params["state"]]
-    message = f"{would}{deed}{': ' + '; '.join(params['reasons']) if params['reasons'] else ''}" if plan else f"is {before.lower()} already"
+    message = (
+        f"{would}{deed}{': ' + '; '.join(params['reasons']) if params['reasons'] else ''}"
+        if plan
+        else f"is {before.lower()} already"
+    )
     module.exit_json(
         changed=bool(plan),
         msg=message,

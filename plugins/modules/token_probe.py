@@ -11,33 +11,21 @@ version_added: 0.1.0
 description:
   - Asks each unit's engine for one token over its OpenAI API, within a deadline, and measures the time to it.
   - An engine that answers C(/health) but generates nothing fails, because vLLM does just that when its GPU is wedged.
-  - A unit that is not running fails with its systemd state and the cause from its journal, such as the file whose checksum is wrong.
+  - A unit that is not running fails with its systemd state and the cause from its journal, such as the file whose
+    checksum is wrong.
   - When the engine wants an API key, it is read from C(/etc/gpu_rack/vllm/secret.env) on the node.
 author: The ai_infra.gpu_rack authors
 extends_documentation_fragment: ai_infra.gpu_rack.gate
 options:
   units:
-    description: The units to probe. Without it the units of O(units_file) are probed.
+    description:
+      - The units to probe, in the form of C(inference_units.json). Without it the units of O(units_file) are probed.
+      - Of each, C(id) (its service is C(vllm@<id>.service)) and C(port) are required, C(address) (127.0.0.1) and
+        C(model) (the first model the engine lists) are optional; other keys are ignored.
     type: list
     elements: dict
-    suboptions:
-      id:
-        description: Name of the unit; its service is C(vllm@<id>.service).
-        type: str
-        required: true
-      port:
-        description: TCP port of its engine.
-        type: int
-        required: true
-      address:
-        description: Address of its engine.
-        type: str
-        default: 127.0.0.1
-      model:
-        description: Name of the model to ask. Without it the first model the engine lists is asked.
-        type: str
   units_file:
-    description: File on the node with the units that P(ai_infra.gpu_rack.inference_units#module) derived.
+    description: File on the node with the units that M(ai_infra.gpu_rack.inference_units) derived.
     type: path
     default: /etc/gpu_rack/inference_units.json
   max_seconds:
@@ -51,8 +39,8 @@ options:
     type: float
     default: 0.0
 notes:
-  - O(captured) is a file with one reading, a directory with C(<id>.json) (the reading), C(<id>.systemctl.txt) and C(<id>.journal.txt),
-    or the stored result of an earlier run.
+  - O(captured) is a file with one reading, a directory with C(<id>.json) (the reading), C(<id>.systemctl.txt) and
+    C(<id>.journal.txt), or the stored result of an earlier run.
 """
 
 EXAMPLES = r"""
@@ -120,16 +108,7 @@ from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import 
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     **GATE_ARGS,
-    "units": {
-        "type": "list",
-        "elements": "dict",
-        "options": {
-            "id": {"type": "str", "required": True},
-            "port": {"type": "int", "required": True},
-            "address": {"type": "str", "default": "127.0.0.1"},
-            "model": {"type": "str"},
-        },
-    },
+    "units": {"type": "list", "elements": "dict"},
     "units_file": {"type": "path", "default": "/etc/gpu_rack/inference_units.json"},
     "max_seconds": {"type": "float", "default": 5.0},
     "wait": {"type": "float", "default": 0.0},
@@ -190,7 +169,9 @@ def main() -> None:
             units = units_of(json.loads(Path(params["units_file"]).read_text()), params["units_file"])
         api_key = "" if params["captured"] else read_api_key()
     except OSError as exc:
-        module.fail_json(msg=f"token_probe: {exc.filename}: {exc.strerror}. Run the gate inference_units first, or give units.")
+        module.fail_json(
+            msg=f"token_probe: {exc.filename}: {exc.strerror}. Run the gate inference_units first, or give units."
+        )
     except ValueError as exc:
         module.fail_json(msg=f"token_probe: {exc}")
     with ThreadPoolExecutor(len(units)) as pool:

@@ -9,11 +9,12 @@ module: vllm_units
 short_description: Keep the vLLM services of a node's inference units
 version_added: 0.1.0
 description:
-  - Writes the template unit C(vllm@.service), the engine's configuration and the environment of every unit, and the program that
-    proves readiness; enables and starts the units; stops and removes units that no longer exist.
-  - Units that do not run are started at once and not waited for; P(ai_infra.gpu_rack.token_probe#module) waits and judges.
-  - A unit that serves is restarted only when its own files (or the template) have changed, or when it runs with files older than
-    those on disk. Serving units are restarted one after another, and a restart that fails ends the work before the next unit.
+  - Writes the template unit C(vllm@.service), the engine's configuration and the environment of every unit, and the
+    program that proves readiness; enables and starts the units; stops and removes units that no longer exist.
+  - Units that do not run are started at once and not waited for; M(ai_infra.gpu_rack.token_probe) waits and judges.
+  - A unit that serves is restarted only when its own files, the template or the secret have changed, or when it runs
+    with files older than those on disk. Serving units are restarted one after another, and a restart that fails ends
+    the work before the next unit.
 author: The ai_infra.gpu_rack authors
 options:
   units:
@@ -22,7 +23,7 @@ options:
     elements: dict
   units_file:
     description:
-      - File on the node with the units that P(ai_infra.gpu_rack.inference_units#module) derived.
+      - File on the node with the units that M(ai_infra.gpu_rack.inference_units) derived.
       - In check mode a missing file only means that the hardware gate has not run on this node yet.
     type: path
     default: /etc/gpu_rack/inference_units.json
@@ -86,7 +87,7 @@ options:
     type: float
     default: 1800.0
   api_key:
-    description: Key that the engines' API wants. It is in C(/etc/gpu_rack/vllm/secret.env), mode 0600, and nowhere else.
+    description: Key that the API of the engines wants. It is only in C(/etc/gpu_rack/vllm/secret.env), mode 0600.
     type: str
 attributes:
   check_mode:
@@ -114,19 +115,26 @@ files:
   type: list
   elements: str
 actions:
-  description: What was, or would be, done with each unit, V(none), V(enabled), V(started), V(restarted) or V(removed).
+  description: What was, or would be, done by unit; V(none), V(enabled), V(started), V(restarted) or V(removed).
   returned: always
   type: dict
 """
 
 import json
 import os
+import time
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils import _files, _systemd, _token_probe, _vllm
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._cli import run
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._token_gate import (
+    PROPERTIES,
+    State,
+    last_words,
+    parse_state,
+)
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "units": {"type": "list", "elements": "dict"},
@@ -151,8 +159,18 @@ UNIT_FILE = "/etc/systemd/system/vllm@.service"
 CONFIG_DIR = "/etc/gpu_rack/vllm"
 PROBE = "/usr/local/lib/gpu_rack/token_probe.py"
 _ENGINE_FIELDS = (
-    "version model_dir served_model_name listen_address unit_class unit_classes options environment binding log_requests shutdown_timeout"
-).split()
+    "version",
+    "model_dir",
+    "served_model_name",
+    "listen_address",
+    "unit_class",
+    "unit_classes",
+    "options",
+    "environment",
+    "binding",
+    "log_requests",
+    "shutdown_timeout",
+)
 
 
 def _service(unit_id: str) -> str:
@@ -172,12 +190,14 @@ def _probe_source() -> str:
     return str(source)
 
 
-def _wanted(params: dict[str, Any], units: list[_vllm.Unit], gone: list[str]) -> list[_files.WantedFile]:
+def _wanted(params: dict[str, Any], units: list[_vllm.Unit]) -> list[_files.WantedFile]:
     """Return every file as it shall be."""
     engine = _vllm.Engine(**{name: params[name] for name in _ENGINE_FIELDS})
     unknown = sorted(set(params["unit_classes"]) - {u.id for u in units})
     if unknown:
-        raise ValueError(f"unit_classes: {', '.join(unknown)} is not a unit of this node. Units: {', '.join(u.id for u in units)}.")
+        raise ValueError(
+            f"unit_classes: {', '.join(unknown)} is not a unit of this node. Units: {', '.join(u.id for u in units)}."
+        )
     key = params["api_key"]
     secret = _vllm.environment_text({"VLLM_API_KEY": key}) if key else None
     files = [
@@ -189,7 +209,7 @@ def _wanted(params: dict[str, Any], units: list[_vllm.Unit], gone: list[str]) ->
         config, environment = _own_files(unit.id)
         files.append(_files.WantedFile(config, _vllm.config_text(_vllm.config(unit, engine))))
         files.append(_files.WantedFile(environment, _vllm.environment_text(_vllm.environment(unit, engine))))
-    return files + [_files.WantedFile(path, None) for unit_id in gone for path in _own_files(unit_id)]
+    return files
 
 
 def _read_units(params: dict[str, Any], check_mode: bool) -> list[_vllm.Unit] | None:
@@ -201,7 +221,9 @@ def _read_units(params: dict[str, Any], check_mode: bool) -> list[_vllm.Unit] | 
     except FileNotFoundError as exc:
         if check_mode:
             return None
-        raise ValueError(f"units: {params['units_file']} does not exist. Run the gate inference_units first, or give units.") from exc
+        raise ValueError(
+            f"units: {params['units_file']} does not exist. Run the gate inference_units first, or give units."
+        ) from exc
 
 
 def _gone(units: list[_vllm.Unit]) -> list[str]:
@@ -210,50 +232,67 @@ def _gone(units: list[_vllm.Unit]) -> list[str]:
     return sorted(present - {u.id for u in units})
 
 
-def _plan(units: list[_vllm.Unit], changed: list[str]) -> dict[str, str]:
-    """Return what has to be done with each unit."""
-    common = {UNIT_FILE, _token_probe.SECRET_FILE} & set(changed)
-    actions = {}
+def _show(service: str) -> tuple[_systemd.Unit, State | None]:
+    """Return a unit's state in both readings: of the files' age and of the start."""
+    properties = f"LoadState,UnitFileState,ExecMainStartTimestampMonotonic,{PROPERTIES}"
+    evidence = run(["systemctl", "show", f"--property={properties}", service], 10)
+    if evidence.rc != 0:
+        error = evidence.error or evidence.stderr.strip() or f"exit status {evidence.rc}"
+        raise _systemd.UnitError(f"systemctl show {service}: {error}")
+    text = evidence.stdout
+    unit = _systemd.parse_unit(service, text, time.time(), time.clock_gettime(time.CLOCK_MONOTONIC))
+    return unit, parse_state(text)
+
+
+def _plan(units: list[_vllm.Unit], changed: list[str]) -> tuple[dict[str, str], set[str]]:
+    """Return what has to be done with each unit, and which units serve now."""
+    common = {UNIT_FILE, _token_probe.SECRET_FILE}
+    actions, serving = {}, set()
     for unit in units:
         own = _own_files(unit.id)
-        state = _systemd.unit(_service(unit.id))
-        # _systemd counts "activating" as active: a unit in its first start is left alone, too.
-        if not state.active:
+        loaded, state = _show(_service(unit.id))
+        if state and state.serving:
+            serving.add(unit.id)
+        if not state or not (state.serving or state.starting):
+            # Stopped, failed, or waiting for another try after a failure: start now, with a new count of tries.
             actions[unit.id] = "started"
-        elif common or set(own) & set(changed) or _systemd.stale(state, [UNIT_FILE, *own]):
+        elif {*common, *own} & set(changed) or _systemd.stale(loaded, [*common, *own]):
             actions[unit.id] = "restarted"
         else:
-            actions[unit.id] = "none" if state.enabled else "enabled"
-    return actions
+            actions[unit.id] = "none" if loaded.enabled else "enabled"
+    return actions, serving
 
 
-def _fail_restart(module: AnsibleModule, unit_id: str, rest: list[str], error: _systemd.UnitError) -> NoReturn:
+def _fail_restart(module: AnsibleModule, unit_id: str, rest: list[str], error: _systemd.UnitError) -> None:
     """Fail with the unit's own last words, and say who was left alone."""
     service = _service(unit_id)
-    journal = run(["journalctl", "--unit", service, "--lines", "10", "--output", "cat", "--no-pager"], 10)
+    journal = run(["journalctl", "--unit", service, "--lines", "40", "--output", "cat", "--no-pager"], 10)
     left = f" Not restarted, still as before: {', '.join(rest)}." if rest else ""
-    lines = " | ".join(line.strip()[:200] for line in journal.stdout.splitlines()[-5:])
-    module.fail_json(msg=f"restart of {service}: {error}; last journal lines: {lines}. Look at journalctl -u {service} on the node.{left}")
+    remedy = f"Look at journalctl -u {service} on the node.{left}"
+    module.fail_json(msg=f"restart of {service}: {error}; last journal lines: {last_words(journal.stdout)}. {remedy}")
 
 
-def _apply(module: AnsibleModule, actions: dict[str, str], gone: list[str], changed: list[str]) -> None:
-    """Carry the plan out: remove, reload, enable, start without waiting, restart one by one."""
+def _apply(
+    module: AnsibleModule, actions: dict[str, str], serving: set[str], gone: list[str], changed: list[str]
+) -> None:
+    """Carry the plan out: remove, reload, enable, start without waiting, restart the serving ones one by one."""
     for unit_id in gone:
         _systemd.systemctl("disable", "--now", _service(unit_id), timeout=module.params["shutdown_timeout"] + 60)
     if changed or any(action != "none" for action in actions.values()):
         _systemd.systemctl("daemon-reload")
         _systemd.systemctl("enable", *map(_service, actions))
-    start = [_service(u) for u, action in actions.items() if action == "started"]
-    if start:
+    due = [u for u, action in actions.items() if action in ("started", "restarted")]
+    idle = [_service(u) for u in due if u not in serving]
+    if idle:
         # A unit that was refused too often may only start again after this.
-        _systemd.systemctl("reset-failed", *start)
-        _systemd.systemctl("start", "--no-block", *start)
-    restart = [u for u, action in actions.items() if action == "restarted"]
-    for number, unit_id in enumerate(restart):
+        _systemd.systemctl("reset-failed", *idle)
+        _systemd.systemctl("restart", "--no-block", *idle)
+    busy = [u for u in due if u in serving]
+    for number, unit_id in enumerate(busy):
         try:
             _systemd.systemctl("restart", _service(unit_id), timeout=module.params["restart_timeout"])
         except _systemd.UnitError as exc:
-            _fail_restart(module, unit_id, restart[number + 1 :], exc)
+            _fail_restart(module, unit_id, busy[number + 1 :], exc)
 
 
 def main() -> None:
@@ -263,23 +302,27 @@ def main() -> None:
     try:
         units = _read_units(params, module.check_mode)
         if units is None:
-            note = "units are not known yet, the gate inference_units writes them"
+            note = "the units are not known yet: the gate inference_units writes them"
             module.exit_json(changed=True, files=[], actions={}, diff={"before": "", "after": f"# {note}\n"}, msg=note)
+            return
         command = params["command"][0]
         if not os.path.isabs(command):
             raise ValueError(f"command: {command!r} is not absolute. Give the whole path of the engine.")
         if not os.access(command, os.X_OK) and not module.check_mode:
-            raise ValueError(f"command: {command} does not exist or is not executable on this node. Install the engine first.")
+            raise ValueError(
+                f"command: {command} does not exist or is not executable on this node. Install the engine first."
+            )
         gone = _gone(units)
-        wanted = _wanted(params, units, gone)
+        wanted = _wanted(params, units)
         if not module.check_mode:
             os.makedirs(CONFIG_DIR, mode=0o755, exist_ok=True)
-        changed, differences = _files.apply([f for f in wanted if f.content is not None], module.check_mode)
-        actions = _plan(units, changed)
+        changed, differences = _files.apply(wanted, module.check_mode)
+        actions, serving = _plan(units, changed)
         if not module.check_mode:
-            _apply(module, actions, gone, changed)
+            _apply(module, actions, serving, gone, changed)
         # Files of units that are gone go last: a run that is killed before finds them and removes the unit again.
-        removed, more = _files.apply([f for f in wanted if f.content is None], module.check_mode)
+        leftovers = [_files.WantedFile(path, None) for unit_id in gone for path in _own_files(unit_id)]
+        removed, more = _files.apply(leftovers, module.check_mode)
     except (ValueError, OSError, KeyError, _systemd.UnitError) as exc:
         module.fail_json(msg=f"vllm_units: {exc}")
     actions.update(dict.fromkeys(gone, "removed"))
@@ -287,7 +330,9 @@ def main() -> None:
     differences += more
     if done:
         differences.append({"before_header": "units", "after_header": "units", "before": "", "after": "".join(done)})
-    module.exit_json(changed=bool(changed or removed or done), files=changed + removed, actions=actions, diff=differences)
+    module.exit_json(
+        changed=bool(changed or removed or done), files=changed + removed, actions=actions, diff=differences
+    )
 
 
 if __name__ == "__main__":

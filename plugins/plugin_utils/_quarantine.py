@@ -45,8 +45,10 @@ def clean(text: object) -> str:
     return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
 
 
-def record(node: str, stage: str, task: Mapping[str, Any], result: Mapping[str, Any], next_command: str) -> dict[str, Any]:
-    """Return the quarantine record: node, stage, task, check, subject, value, limit, limit_source, reason, next_command.
+def record(
+    node: str, stage: str, task: Mapping[str, Any], result: Mapping[str, Any], next_command: str
+) -> dict[str, Any]:
+    """Return the quarantine record: where and why, what was measured against which limit, and what to type next.
 
     Only a failed task's message, verdict and checks are used, never its arguments, output or invocation; of a task that
     asks for no log, not even those.

@@ -75,7 +75,7 @@ def render(summary: Mapping[str, Any]) -> list[str]:
     if summary.get("refused"):
         return [
             "",
-            f"INVENTORY REFUSED, nothing was touched: {len(summary['refused'])} wrong values",
+            f"INVENTORY REFUSED, nothing was touched. Wrong values: {len(summary['refused'])}",
             *(f"  {line}" for line in summary["refused"]),
         ]
     nodes: Mapping[str, Any] = summary.get("nodes") or {}

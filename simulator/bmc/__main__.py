@@ -53,7 +53,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Serve until SIGTERM or SIGINT."""
     parser = argparse.ArgumentParser(prog="bmc", description=__doc__)
     parser.add_argument("--rack-dir", type=Path, required=True, help="controller state of the rack, .sim/<rack>")
-    parser.add_argument("--rack-file", type=Path, required=True, help="the rack's description, simulator/racks/<rack>.yml")
+    parser.add_argument(
+        "--rack-file", type=Path, required=True, help="the rack's description, simulator/racks/<rack>.yml"
+    )
     parser.add_argument("--packages", type=Path, default=PACKAGES, help="directory with firmware packages")
     arguments = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
@@ -65,7 +67,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         password = password_file.read_text().strip()
     except OSError as exc:
-        print(f"BMC password {password_file}: {exc.strerror}. Bring the rack up with simulator/rack up.", file=sys.stderr)
+        print(
+            f"BMC password {password_file}: {exc.strerror}. Bring the rack up with simulator/rack up.", file=sys.stderr
+        )
         return 2
 
     directory = arguments.rack_dir / "bmc"
@@ -76,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         addresses.append(address)
         identity = str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{node.name}.{rack.name}.gpurack"))
         machines[f"{address}:{PORT}"] = Machine(
-            node.name, identity, node.vendor, RackHardware(rack, node), directory / "state" / f"{node.name}.json"
+            node.name, identity, node.vendor, RackHardware(rack, node.name), directory / "state" / f"{node.name}.json"
         )
     certificate, key = certs.ensure(directory, addresses)
     app = service.configure(machines, directory / "state", USERNAME, password)
@@ -88,7 +92,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         signal.signal(number, lambda *_: stop.set())
     for server in servers:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-    logging.getLogger("bmc").info("rack %s: %d BMCs at %s port %d", rack.name, len(addresses), ", ".join(addresses), PORT)
+    logging.getLogger("bmc").info(
+        "rack %s: %d BMCs at %s port %d", rack.name, len(addresses), ", ".join(addresses), PORT
+    )
     stop.wait()
     for server in servers:
         server.shutdown()

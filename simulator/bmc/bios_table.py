@@ -14,7 +14,12 @@ from typing import Any
 
 REGISTRY = "BiosAttributeRegistry.v1_0_0"
 MANUFACTURER = {"dell": "Dell Inc.", "hpe": "HPE", "lenovo": "Lenovo", "supermicro": "Supermicro"}
-MODEL = {"dell": "PowerEdge XE9680", "hpe": "ProLiant XD670", "lenovo": "ThinkSystem SR675 V3", "supermicro": "SYS-821GE-TNHR"}
+MODEL = {
+    "dell": "PowerEdge XE9680",
+    "hpe": "Cray XD670",
+    "lenovo": "ThinkSystem SR680a V3",
+    "supermicro": "SYS-821GE-TNHR",
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -39,7 +44,7 @@ _ENABLE = _same("Enable", "Disable")
 _DELL = ("SysProfile", "Custom")
 _HPE = ("WorkloadProfile", "Custom")
 _LENOVO = ("OperatingModes_ChooseOperatingMode", "CustomMode")
-_SUPERMICRO = ("PowerTechnology#0832", "Custom")
+_SUPERMICRO = ("PowerTechnology#0838", "Custom")
 
 VENDORS: Mapping[str, tuple[Attribute, ...]] = {
     "dell": (
@@ -72,9 +77,40 @@ VENDORS: Mapping[str, tuple[Attribute, ...]] = {
             "Whether the processors may enter all power states when they are idle.",
             _DELL,
         ),
-        Attribute("ProcC1E", "C1E", _ON_OFF, "Enabled", "Whether idle processors lower voltage and frequency in C1.", _DELL),
-        Attribute("MonitorMwait", "Monitor/Mwait", _ON_OFF, "Enabled", "Whether the MONITOR and MWAIT instructions exist.", _DELL),
-        Attribute("LogicalProc", "Logical Processor", _ON_OFF, "Enabled", "Whether each core offers two logical processors."),
+        Attribute(
+            "ProcC1E", "C1E", _ON_OFF, "Enabled", "Whether idle processors lower voltage and frequency in C1.", _DELL
+        ),
+        Attribute(
+            "MonitorMwait",
+            "Monitor/Mwait",
+            _ON_OFF,
+            "Enabled",
+            "Whether the MONITOR and MWAIT instructions exist.",
+            _DELL,
+        ),
+        Attribute(
+            "UncoreFrequency",
+            "Uncore Frequency",
+            (("DynamicUFS", "Dynamic"), ("MaxUFS", "Maximum")),
+            "DynamicUFS",
+            "Who chooses the frequency of caches and memory controllers.",
+            _DELL,
+        ),
+        Attribute(
+            "LogicalProc", "Logical Processor", _ON_OFF, "Disabled", "Whether cores offer two logical processors."
+        ),
+        Attribute("ProcVirtualization", "Virtualization Technology", _ON_OFF, "Enabled", "Virtualization extensions."),
+        Attribute(
+            "SriovGlobalEnable", "SR-IOV Global Enable", _ON_OFF, "Enabled", "Virtual functions of PCIe devices."
+        ),
+        Attribute(
+            "WorkloadProfile",
+            "Workload Profile",
+            (("NotConfigured", "Not Configured"), ("HpcProfile", "HPC Profile")),
+            "NotConfigured",
+            "Sets many options for a kind of work.",
+        ),
+        Attribute("BootMode", "Boot Mode", (("Bios", "BIOS"), ("Uefi", "UEFI")), "Uefi", "How the system boots."),
     ),
     "hpe": (
         Attribute(
@@ -86,7 +122,7 @@ VENDORS: Mapping[str, tuple[Attribute, ...]] = {
                 ("LowLatency", "Low Latency"),
                 ("Custom", "Custom"),
             ),
-            "GeneralPowerEfficientCompute",
+            "Custom",
             "Sets several options to the values of a profile. With Custom each can be changed.",
         ),
         Attribute(
@@ -121,6 +157,23 @@ VENDORS: Mapping[str, tuple[Attribute, ...]] = {
             "The deepest idle state of a package.",
             _HPE,
         ),
+        Attribute(
+            "EnergyPerfBias",
+            "Energy/Performance Bias",
+            (
+                ("MaxPerf", "Maximum Performance"),
+                ("BalancedPerf", "Balanced Performance"),
+                ("PowerSaver", "Power Saver"),
+            ),
+            "BalancedPerf",
+            "What the processor optimizes.",
+            _HPE,
+        ),
+        Attribute(
+            "ProcHyperthreading", "Intel(R) Hyper-Threading", _ON_OFF, "Disabled", "Two logical processors a core."
+        ),
+        Attribute("Sriov", "SR-IOV", _ON_OFF, "Enabled", "Virtual functions of PCIe devices."),
+        Attribute("BootMode", "Boot Mode", (("Uefi", "UEFI Mode"),), "Uefi", "How the system boots."),
     ),
     "lenovo": (
         Attribute(
@@ -133,7 +186,7 @@ VENDORS: Mapping[str, tuple[Attribute, ...]] = {
                 ("MaximumPerformance", "Maximum Performance"),
                 ("CustomMode", "Custom Mode"),
             ),
-            "EfficiencyFavorPerformance",
+            "CustomMode",
             "Sets processor and memory options to the values of a mode. With Custom Mode each can be changed.",
         ),
         Attribute(
@@ -144,22 +197,55 @@ VENDORS: Mapping[str, tuple[Attribute, ...]] = {
             "Who manages the idle states of the processors.",
             _LENOVO,
         ),
-        Attribute("Processors_C1EnhancedMode", "C1 Enhanced Mode", _ENABLE, "Enable", "Whether C1 lowers the voltage.", _LENOVO),
-        Attribute("Processors_MONITORMWAIT", "MONITOR/MWAIT", _ENABLE, "Enable", "Whether the MONITOR and MWAIT instructions exist.", _LENOVO),
+        Attribute(
+            "Processors_C1EnhancedMode",
+            "C1 Enhanced Mode",
+            _ENABLE,
+            "Enable",
+            "Whether C1 lowers the voltage.",
+            _LENOVO,
+        ),
+        Attribute(
+            "Processors_MONITORMWAIT",
+            "MONITOR/MWAIT",
+            _ENABLE,
+            "Enable",
+            "Whether the MONITOR and MWAIT instructions exist.",
+            _LENOVO,
+        ),
+        Attribute("Processors_HyperThreading", "Hyper-Threading", _ENABLE, "Disable", "Two logical processors a core."),
+        Attribute("DevicesandIOPorts_SRIOV", "SR-IOV", _ENABLE, "Enable", "Virtual functions of PCIe devices."),
+        Attribute(
+            "BootModes_SystemBootMode", "System Boot Mode", (("UEFIMode", "UEFI Mode"),), "UEFIMode", "How it boots."
+        ),
     ),
     "supermicro": (
         Attribute(
-            "PowerTechnology#0832",
+            "PowerTechnology#0838",
             "Power Technology",
             _same("Disable", "Energy Efficient", "Custom"),
             "Energy Efficient",
             "Switches power management. With Custom each option can be changed.",
         ),
-        Attribute("EnableMonitorMWAIT#0839", "Enable Monitor MWAIT", _ENABLE, "Enable", "MONITOR and MWAIT instructions.", _SUPERMICRO),
         Attribute(
-            "CPUC6Report#0840", "CPU C6 Report", _same("Disable", "Enable", "Auto"), "Auto", "Reports C6 to the operating system.", _SUPERMICRO
+            "EnableMonitorMWAIT#0842", "Enable Monitor MWAIT", _ON_OFF, "Enabled", "MONITOR and MWAIT.", _SUPERMICRO
         ),
-        Attribute("EnhancedHaltState(C1E)#0841", "Enhanced Halt State (C1E)", _ENABLE, "Enable", "Lowers voltage in C1.", _SUPERMICRO),
+        Attribute(
+            "CPUC6Report#0840",
+            "CPU C6 Report",
+            _same("Disabled", "Enabled", "Auto"),
+            "Enabled",
+            "Reports C6 to the operating system.",
+            _SUPERMICRO,
+        ),
+        Attribute(
+            "EnhancedHaltState(C1E)#0841",
+            "Enhanced Halt State (C1E)",
+            _ON_OFF,
+            "Enabled",
+            "Lowers the voltage in C1.",
+            _SUPERMICRO,
+        ),
         Attribute(
             "PackageCState#0843",
             "Package C State",
@@ -168,6 +254,11 @@ VENDORS: Mapping[str, tuple[Attribute, ...]] = {
             "The deepest idle state of a package.",
             _SUPERMICRO,
         ),
+        Attribute(
+            "Hyper-Threading[ALL]#0033", "Hyper-Threading [ALL]", _ON_OFF, "Disabled", "Two logical processors a core."
+        ),
+        Attribute("SR-IOVSupport#00B5", "SR-IOV Support", _ON_OFF, "Enabled", "Virtual functions of PCIe devices."),
+        Attribute("BootModeSelect#0027", "Boot Mode Select", _same("LEGACY", "UEFI", "DUAL"), "UEFI", "How it boots."),
     ),
 }
 
@@ -187,18 +278,6 @@ def defaults(vendor: str) -> dict[str, str]:
 def writable(attribute: Attribute, values: Mapping[str, str]) -> bool:
     """Return whether the attribute can be written while the others have these values."""
     return attribute.needs is None or values.get(attribute.needs[0]) == attribute.needs[1]
-
-
-def cstates_allowed(vendor: str, current: Mapping[str, str]) -> frozenset[str]:
-    """Return the idle states a BIOS with these current values lets the operating system see: C1, and maybe C1E and C6."""
-    values = {**defaults(vendor), **current}
-    c6, c1e = {
-        "dell": lambda v: (v["ProcCStates"] != "Disabled", v["ProcC1E"] == "Enabled"),
-        "hpe": lambda v: (v["MinProcIdlePower"] == "C6", v["MinProcIdlePower"] in ("C6", "C1E")),
-        "lenovo": lambda v: (v["Processors_CStates"] != "Disable", v["Processors_C1EnhancedMode"] == "Enable"),
-        "supermicro": lambda v: (v["CPUC6Report#0840"] != "Disable", v["EnhancedHaltState(C1E)#0841"] == "Enable"),
-    }[vendor](values)
-    return frozenset({"C1"} | ({"C1E"} if c1e else set()) | ({"C6"} if c6 else set()))
 
 
 def registry(vendor: str) -> dict[str, Any]:

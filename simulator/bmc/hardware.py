@@ -2,7 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """What a BMC does to its node: read and write the hardware description, power, reimage.
 
-The Redfish service only knows the protocol `Hardware`. `RackHardware` is a container of the simulated rack, `FileHardware`
+The Redfish service only knows the protocol `Hardware`. `RackHardware` is a container of the simulated rack,
+`FileHardware`
 a file for unit tests.
 """
 
@@ -43,26 +44,27 @@ class Hardware(Protocol):
 
 
 class RackHardware:
-    """A node of the simulated rack."""
+    """A node of the simulated rack, by the names of racksim."""
 
-    def __init__(self, rack: Any, node: Any) -> None:
-        """Bind the rack file's rack and node objects."""
+    def __init__(self, rack: Any, node: str) -> None:
+        """Bind the rack (racksim.rackfile.Rack) and the node's name."""
         # Imported here: the unit tests of the Redfish service need no Docker.
         from racksim import nodes
+        from simhw import faults
 
         self._nodes: Any = nodes
+        self._effective: Change = faults.effective
         self._rack = rack
         self._node = node
 
     def read(self) -> Description:
-        """Return hw.yml of the node's volume."""
-        description: Description = self._nodes.read_hw(self._rack, self._node)
-        return description
+        """Return hw.yml of the node's volume as its faults make it look."""
+        return self._effective(self._nodes.read_hw(self._rack, self._node))
 
     def update(self, change: Change) -> Description:
         """Change hw.yml under the rack's lock."""
-        self._nodes.update_hw(self._rack, self._node, change)
-        return self.read()
+        description: Description = self._nodes.update_hw(self._rack, self._node, change)
+        return description
 
     def is_on(self) -> bool:
         """Return whether the container runs."""

@@ -19,19 +19,22 @@ from pathlib import Path
 from typing import Any
 
 from bmc import bios_table
-from bmc.hardware import Description, Hardware
+from bmc.hardware import Change, Description, Hardware
 
 LOG = logging.getLogger("bmc")
 RESET_TYPES = ("On", "ForceOff", "GracefulShutdown", "GracefulRestart", "ForceRestart", "PowerCycle")
 INVENTORY = "/redfish/v1/UpdateService/FirmwareInventory"
 TASKS = "/redfish/v1/TaskService/Tasks"
+_FRESH_S = 1.0
 _IMAGE_SOURCES = ("Pxe", "Cd", "UefiHttp")
 
 
 class Refused(Exception):
     """The BMC refuses a request: HTTP status, Redfish message id, text, and the property it is about."""
 
-    def __init__(self, status: int, message_id: str, message: str, related: str | None = None, args: Sequence[str] = ()) -> None:
+    def __init__(
+        self, status: int, message_id: str, message: str, related: str | None = None, args: Sequence[str] = ()
+    ) -> None:
         """Keep the parts of the extended error."""
         super().__init__(message)
         self.status = status
@@ -69,7 +72,9 @@ def inventory_id(target: str) -> str:
 class Machine:
     """A BMC with its node. All methods may be called from several threads."""
 
-    def __init__(self, name: str, uuid: str, vendor: str, hardware: Hardware, state_file: Path, task_seconds: float = 0.5) -> None:
+    def __init__(
+        self, name: str, uuid: str, vendor: str, hardware: Hardware, state_file: Path, task_seconds: float = 0.5
+    ) -> None:
         """Load what the BMC remembers from `state_file`."""
         self.name = name
         self.uuid = uuid
@@ -80,6 +85,7 @@ class Machine:
         self._power = threading.Lock()
         self._lock = threading.RLock()
         self._threads: list[threading.Thread] = []
+        self._seen: tuple[float, Description] | None = None
         self._state: dict[str, Any] = {
             "boot": {"target": "None", "enabled": "Disabled"},
             "unscheduled": {},
@@ -110,6 +116,20 @@ class Machine:
             self._threads = [t for t in self._threads if t.is_alive()] + [thread]
         thread.start()
 
+    def _description(self) -> Description:
+        """Return the hardware description, at most a second old: a client reads dozens of resources in a row."""
+        with self._lock:
+            seen = self._seen
+            if seen is None or time.monotonic() - seen[0] > _FRESH_S:
+                seen = self._seen = (time.monotonic(), self.hardware.read())
+            return seen[1]
+
+    def _change(self, change: Change) -> None:
+        """Change the hardware description."""
+        self.hardware.update(change)
+        with self._lock:
+            self._seen = None
+
     def settle(self, timeout: float = 60.0) -> None:
         """Wait for all background work: for tests."""
         deadline = time.monotonic() + timeout
@@ -128,7 +148,8 @@ class Machine:
             raise Refused(
                 400,
                 "ActionParameterNotSupported",
-                f"The parameter ResetType with value {reset_type} is not supported. Supported: {', '.join(RESET_TYPES)}.",
+                f"The parameter ResetType with value {reset_type} is not supported. Supported: "
+                f"{', '.join(RESET_TYPES)}.",
                 "#/ResetType",
                 (reset_type,),
             )
@@ -155,8 +176,10 @@ class Machine:
         reimage = boot["enabled"] != "Disabled" and boot["target"] in _IMAGE_SOURCES
         if reimage:
             self.hardware.reimage()
-            self.hardware.update(_count_install)
+            self._change(_count_install)
         self.hardware.start()
+        with self._lock:
+            self._seen = None
         with self._remember() as state:
             state["power_cycles"] += 1
             state["installs"] += int(reimage)
@@ -194,27 +217,37 @@ class Machine:
 
     def bios_current(self, description: Description | None = None) -> dict[str, str]:
         """Return the values the node booted with."""
-        return {**bios_table.defaults(self.vendor), **(description or self.hardware.read())["bios"]["current"]}
+        return {**bios_table.defaults(self.vendor), **(description or self._description())["bios"]["current"]}
 
     def bios_settings(self) -> dict[str, str]:
-        """Return the Settings resource: Dell lists what is pending, the others all values with the pending ones in place."""
-        description = self.hardware.read()
+        """Return the Settings resource: what is pending (Dell), or all values with the pending ones in place."""
+        description = self._description()
         pending = {**description["bios"]["pending"], **self._state["unscheduled"]}
         return pending if self.vendor == "dell" else {**self.bios_current(description), **pending}
 
     def set_bios(self, wanted: Mapping[str, Any], apply_time: str | None) -> None:
         """Make values pending until the next power-on; refuse the whole request when one of them is wrong.
 
-        Dell wants an apply time: values written without one stay in the Settings resource and no boot ever applies them.
+        Dell wants an apply time: values written without one stay in the Settings resource and no boot ever applies
+        them.
         """
-        description = self.hardware.read()
+        description = self._description()
         known = bios_table.attributes(self.vendor)
-        after = {**self.bios_current(description), **description["bios"]["pending"], **self._state["unscheduled"], **wanted}
+        after = {
+            **self.bios_current(description),
+            **description["bios"]["pending"],
+            **self._state["unscheduled"],
+            **wanted,
+        }
         for name, value in wanted.items():
             path = f"#/Attributes/{name}"
             if name not in known:
                 raise Refused(
-                    400, "PropertyUnknown", f"The property {name} is not in the list of valid properties for the resource.", path, (name,)
+                    400,
+                    "PropertyUnknown",
+                    f"The property {name} is not in the list of valid properties for the resource.",
+                    path,
+                    (name,),
                 )
             if value not in [v for v, _display in known[name].values]:
                 raise Refused(
@@ -226,7 +259,11 @@ class Machine:
                 )
             if not bios_table.writable(known[name], after):
                 raise Refused(
-                    400, "PropertyNotWritable", f"The property {name} is a read only property and cannot be assigned a value.", path, (name,)
+                    400,
+                    "PropertyNotWritable",
+                    f"The property {name} is a read only property and cannot be assigned a value.",
+                    path,
+                    (name,),
                 )
         if description["bios"].get("ignore_writes"):
             LOG.info("%s: BIOS write accepted and ignored: %s", self.name, dict(wanted))
@@ -240,16 +277,26 @@ class Machine:
             hw["bios"].setdefault("pending", {}).update(wanted)
             return hw
 
-        self.hardware.update(stage)
+        self._change(stage)
         with self._remember() as state:
             for name in wanted:
                 state["unscheduled"].pop(name, None)
+
+    def reset_bios(self) -> None:
+        """Make the factory values pending."""
+
+        def stage(hw: Description) -> Description:
+            factory = bios_table.defaults(self.vendor)
+            hw["bios"]["pending"] = {n: v for n, v in factory.items() if hw["bios"]["current"].get(n) != v}
+            return hw
+
+        self._change(stage)
 
     # Firmware
 
     def firmware(self) -> dict[str, str]:
         """Return the running version of every component."""
-        return dict(self.hardware.read()["firmware"]["current"])
+        return dict(self._description()["firmware"]["current"])
 
     def tasks(self) -> list[dict[str, Any]]:
         """Return all tasks, oldest first."""
@@ -285,7 +332,12 @@ class Machine:
         good = state == "Completed"
         with self._remember() as memory:
             task = next(t for t in memory["tasks"] if t["Id"] == identity)
-            task.update(TaskState=state, TaskStatus="OK" if good else "Critical", EndTime=now(), PercentComplete=100 if good else 0)
+            task.update(
+                TaskState=state,
+                TaskStatus="OK" if good else "Critical",
+                EndTime=now(),
+                PercentComplete=100 if good else 0,
+            )
             task["Messages"] = [
                 {
                     "@odata.type": "#Message.v1_0_0.Message",
@@ -306,14 +358,20 @@ class Machine:
                 raw = response.read()
         except (urllib.error.URLError, OSError, ValueError) as exc:
             text = f"Transfer of image '{uri}' to 'BMC' failed: {exc}"
-            self._finish(identity, "Exception", [("TransferFailed", (uri, "BMC"), text, "Check that the BMC reaches the image server.")])
+            self._finish(
+                identity,
+                "Exception",
+                [("TransferFailed", (uri, "BMC"), text, "Check that the BMC reaches the image server.")],
+            )
             return
         try:
             package = json.loads(raw)
             components = dict(package["components"])
         except (ValueError, KeyError, TypeError):
             text = f"Verification of image '{uri}' at 'BMC' failed."
-            self._finish(identity, "Exception", [("VerificationFailed", (uri, "BMC"), text, "Use a package of this board.")])
+            self._finish(
+                identity, "Exception", [("VerificationFailed", (uri, "BMC"), text, "Use a package of this board.")]
+            )
             return
         current = self.firmware()
         wanted_ids = {inventory_id(t) for t in targets}
@@ -324,7 +382,10 @@ class Machine:
             if not wanted_ids or name in wanted_ids
         }
         if not staged:
-            text = f"Installation of image '{uri}' to '{', '.join(sorted(wanted_ids)) or 'any component'}' failed: it holds nothing for it."
+            text = (
+                f"Installation of image '{uri}' to '{', '.join(sorted(wanted_ids)) or 'any component'}' "
+                f"failed: it holds nothing for it."
+            )
             self._finish(identity, "Exception", [("ApplyFailed", (uri, "BMC"), text, "Use a package of this board.")])
             return
 
@@ -337,10 +398,17 @@ class Machine:
                     pending[name] = version
             return hw
 
-        self.hardware.update(stage)
+        self._change(stage)
         messages: list[tuple[str, Sequence[str], str, str]] = []
         for name, version in sorted(staged.items()):
-            messages.append(("UpdateSuccessful", (name, version), f"Device '{name}' successfully updated with image '{version}'.", "None."))
+            messages.append(
+                (
+                    "UpdateSuccessful",
+                    (name, version),
+                    f"Device '{name}' successfully updated with image '{version}'.",
+                    "None.",
+                )
+            )
             if current[name] != version:
                 text = f"Awaiting for an action to proceed with activating image '{version}' on '{name}'."
                 messages.append(("AwaitToActivate", (version, name), text, "DC power cycle or AC power cycle."))

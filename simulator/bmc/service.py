@@ -28,7 +28,7 @@ from bmc.machine import INVENTORY, RESET_TYPES, TASKS, Machine, Refused
 ROOT = "/redfish/v1"
 
 
-class RackDriver(fakedriver.FakeDriver):
+class RackDriver(fakedriver.FakeDriver):  # type: ignore[misc]  # sushy-tools has no type hints
     """Systems of a rack. A BMC shows only the system whose address was asked."""
 
     machines: Mapping[str, Machine] = {}
@@ -76,9 +76,14 @@ class RackDriver(fakedriver.FakeDriver):
         self.machine().set_boot(boot_source, boot.get("BootSourceOverrideEnabled"))
 
     def get_bios(self, identity: str) -> dict[str, str]:
-        """Return the current BIOS values."""
+        """Say that there is a BIOS. Its values are served by views of our own; the system's view only asks for this."""
         self._get(identity)
-        return self.machine().bios_current()
+        return bios_table.defaults(self.machine().vendor)
+
+    def reset_bios(self, identity: str) -> None:
+        """Make the factory values pending."""
+        self._get(identity)
+        self.machine().reset_bios()
 
 
 def _json(data: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> flask.Response:
@@ -138,13 +143,25 @@ def _settings_view(identity: str) -> flask.Response:
     if flask.request.method == "PATCH":
         condition = flask.request.headers.get("If-Match")
         if condition not in (None, "*", tag):
-            raise Refused(412, "PreconditionFailed", "The ETag supplied did not match the ETag of the current resource.")
+            raise Refused(
+                412, "PreconditionFailed", "The ETag supplied did not match the ETag of the current resource."
+            )
         body = _body()
         attributes = body.get("Attributes")
         if not isinstance(attributes, dict) or not attributes:
-            raise Refused(400, "PropertyMissing", "The property Attributes is a required property and must be included in the request.")
+            raise Refused(
+                400,
+                "PropertyMissing",
+                "The property Attributes is a required property and must be included in the request.",
+            )
         machine.set_bios(attributes, body.get("@Redfish.SettingsApplyTime", {}).get("ApplyTime"))
-        return _json({"@Message.ExtendedInfo": [{"MessageId": "Base.1.8.Success", "Message": "The request completed successfully."}]})
+        return _json(
+            {
+                "@Message.ExtendedInfo": [
+                    {"MessageId": "Base.1.8.Success", "Message": "The request completed successfully."}
+                ]
+            }
+        )
     path = f"{ROOT}/Systems/{identity}/BIOS/Settings"
     return _json(
         {
@@ -207,12 +224,22 @@ def _simple_update_view() -> flask.Response:
     body = _body()
     uri, targets = body.get("ImageURI"), body.get("Targets") or []
     if not isinstance(uri, str) or "://" not in uri:
-        raise Refused(400, "ActionParameterMissing", "The action SimpleUpdate requires the parameter ImageURI as a URI.", "#/ImageURI")
+        raise Refused(
+            400,
+            "ActionParameterMissing",
+            "The action SimpleUpdate requires the parameter ImageURI as a URI.",
+            "#/ImageURI",
+        )
     machine = RackDriver.machine()
     known = machine.firmware()
     for target in targets:
         if target.rsplit("/", 1)[0] != INVENTORY or target.rsplit("/", 1)[-1] not in known:
-            raise Refused(400, "ActionParameterValueFormatError", f"The target {target} is not a component of {INVENTORY}.", "#/Targets")
+            raise Refused(
+                400,
+                "ActionParameterValueFormatError",
+                f"The target {target} is not a component of {INVENTORY}.",
+                "#/Targets",
+            )
     task = machine.simple_update(uri, targets)
     return _json(task, 202, {"Location": task["@odata.id"]})
 
@@ -289,7 +316,7 @@ def _registry_view() -> flask.Response:
 
 
 def _amend(response: flask.Response) -> flask.Response:
-    """Put right what the emulator's templates fix: manufacturer, boot override mode, reset types; and add our counters."""
+    """Put right what the emulator's templates hard-code, and add our counters."""
     path = flask.request.path.rstrip("/")
     if flask.request.method != "GET" or response.status_code != 200 or not response.is_json:
         return response
@@ -300,7 +327,7 @@ def _amend(response: flask.Response) -> flask.Response:
     data = json.loads(response.get_data())
     if path == ROOT:
         data.update(Vendor=manufacturer, Tasks=_link(f"{ROOT}/TaskService"))
-    elif path == f"{ROOT}/Systems/{machine.uuid}":
+    elif path in (f"{ROOT}/Systems/{machine.uuid}", f"{ROOT}/Systems/{machine.name}"):
         boot = machine.boot
         data.update(Manufacturer=manufacturer, Model=bios_table.MODEL[machine.vendor], HostName=machine.name)
         data["LastResetTime"] = machine.last_reset
@@ -325,7 +352,10 @@ def _write_auth_file(path: Path, username: str, password: str) -> None:
 
 
 def configure(machines: Mapping[str, Machine], state_dir: Path, username: str, password: str) -> Any:
-    """Return the WSGI application that serves `machines` (by host[:port]). Once a process: sushy-tools has one application."""
+    """Return the WSGI application that serves `machines` (by host[:port]).
+
+    Once a process: sushy-tools has one application.
+    """
     state_dir.mkdir(parents=True, exist_ok=True)
     auth_file = state_dir / "auth"
     _write_auth_file(auth_file, username, password)

@@ -1,6 +1,6 @@
 # Copyright (c) 2026, The ai_infra.gpu_rack authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The command line of `vllm serve` as far as our roles use it; a flag vLLM does not have is refused as argparse does."""
+"""The command line of `vllm serve` as far as our roles use it; a flag vLLM does not have is refused by argparse."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def config_arguments(text: str) -> list[str]:
-    """Return the command-line form of a `--config` file: `key: value` lines; true becomes a bare flag, a list several words.
+    """Return the command-line form of a `--config` file: true becomes a bare flag, false its --no- form, a list words.
 
     Only the flat YAML that such a file has, with JSON values: anything else raises ValueError with the line.
     """
@@ -120,7 +120,8 @@ def config_arguments(text: str) -> list[str]:
         value = json.loads(rest) if rest.strip()[:1] in ("[", "{") else _scalar(rest)
         flag = "--" + key.strip().replace("_", "-")
         if isinstance(value, bool):
-            result += [flag] if value else []
+            on_off = value or flag.removeprefix("--") in _IGNORED
+            result += [flag if value else f"--no-{flag[2:]}"] if on_off else []
         elif isinstance(value, list):
             result += [flag, *map(str, value)]
         else:
@@ -130,7 +131,12 @@ def config_arguments(text: str) -> list[str]:
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """Parse the arguments of `vllm serve`; the command line wins over the file, as in vLLM."""
-    words = ["--" + w[2:].partition("=")[0].replace("_", "-") + w[2 + len(w[2:].partition("=")[0]) :] if w.startswith("--") else w for w in argv]
+    words = [
+        "--" + w[2:].partition("=")[0].replace("_", "-") + w[2 + len(w[2:].partition("=")[0]) :]
+        if w.startswith("--")
+        else w
+        for w in argv
+    ]
     cli = parser()
     known, _ = cli.parse_known_args(words)
     if known.config:
@@ -159,8 +165,14 @@ async def _run(args: argparse.Namespace, hardware: Hardware) -> None:
     context = args.max_model_len or model.max_model_len
     blocks = args.num_gpu_blocks_override or speed.kv_blocks
     if blocks * args.block_size < context:
-        raise ModelError(f"max_model_len {context} is larger than the KV cache of {blocks} blocks of {args.block_size} tokens")
+        raise ModelError(
+            f"max_model_len {context} is larger than the KV cache of {blocks} blocks of {args.block_size} tokens"
+        )
     await asyncio.sleep(speed.load_s)
+    if hardware.fault() == "crashes":
+        raise ModelError("CUDA error: an illegal memory access was encountered")
+    while hardware.fault() == "not ready":
+        await asyncio.sleep(1)
     names = tuple(args.served_model_name or [args.model])
     metrics = Metrics(names[0])
     scheduler = Scheduler(
@@ -177,7 +189,9 @@ async def _run(args: argparse.Namespace, hardware: Hardware) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    await serve(api, args.host, args.port, stop, lambda: _log(f"Application startup complete on http://{args.host}:{args.port}"))
+    await serve(
+        api, args.host, args.port, stop, lambda: _log(f"Application startup complete on http://{args.host}:{args.port}")
+    )
     _log("Finished server process")
 
 

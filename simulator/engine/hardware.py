@@ -16,7 +16,10 @@ from pathlib import Path
 from typing import Any
 
 DESCRIPTION = Path("/var/lib/simhw/hw.yml")
-_FAULT = re.compile(r"engine(?: (?P<unit>iu\d+))?: (?P<what>never answers|no token)")
+_FAULT = re.compile(
+    r"engine(?: (?P<unit>iu\d+))?: "
+    r"(?:(?P<what>never answers|no token|not ready|crashes)|slow (?P<slow>[\d.]+) tokens/s)"
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -68,7 +71,9 @@ def parse(text: str) -> dict[str, Any]:
             section, _, rest = line.partition(":")
             if section == "faults" and rest.strip().startswith("["):
                 inner = rest.strip()[1:-1]
-                faults = [str(_scalar(item)) for item in re.findall(r"'(?:[^']|'')*'|\"[^\"]*\"|[^,]+", inner) if item.strip()]
+                faults = [
+                    str(_scalar(item)) for item in re.findall(r"'(?:[^']|'')*'|\"[^\"]*\"|[^,]+", inner) if item.strip()
+                ]
         elif section == "faults" and line.lstrip().startswith("- "):
             faults.append(str(_scalar(line.lstrip()[2:])))
         elif section == "engine" and re.match(r" +[A-Za-z_]+:", line):
@@ -100,14 +105,20 @@ class Hardware:
 
     def speed(self) -> Speed:
         """Return the service-time model; keys the description lacks have the default."""
-        names = {f.name: type(f.default) for f in dataclasses.fields(Speed)}
-        given = self._read()["engine"]
-        return Speed(**{k: names[k](v) for k, v in given.items() if k in names and isinstance(v, int | float)})
+        names = {f.name for f in dataclasses.fields(Speed)}
+        given: dict[str, Any] = {
+            k: v for k, v in self._read()["engine"].items() if k in names and isinstance(v, int | float)
+        }
+        for match in self._faults():
+            if match["slow"]:
+                given["tokens_per_s"] = float(match["slow"])
+        return Speed(**given)
+
+    def _faults(self) -> list[re.Match[str]]:
+        """Return the faults that concern this engine."""
+        matches = [_FAULT.fullmatch(text) for text in self._read()["faults"]]
+        return [m for m in matches if m and m["unit"] in (None, self._unit)]
 
     def fault(self) -> str:
-        """Return "never answers", "no token" or ""."""
-        for text in self._read()["faults"]:
-            match = _FAULT.fullmatch(text)
-            if match and match["unit"] in (None, self._unit):
-                return match["what"]
-        return ""
+        """Return "never answers", "no token", "not ready", "crashes" or ""."""
+        return next((m["what"] for m in self._faults() if m["what"]), "")

@@ -20,7 +20,10 @@ _VOCAB, _HIDDEN, _LAYERS, _HEADS, _KV_HEADS, _INNER = 512, 64, 2, 2, 1, 128
 def _shapes() -> dict[str, tuple[int, ...]]:
     """Return the tensors of the model by name."""
     head = _HIDDEN // _HEADS
-    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (_VOCAB, _HIDDEN), "lm_head.weight": (_VOCAB, _HIDDEN)}
+    shapes: dict[str, tuple[int, ...]] = {
+        "model.embed_tokens.weight": (_VOCAB, _HIDDEN),
+        "lm_head.weight": (_VOCAB, _HIDDEN),
+    }
     for layer in range(_LAYERS):
         prefix = f"model.layers.{layer}"
         shapes |= {
@@ -73,7 +76,15 @@ def tokenizer() -> dict[str, object]:
         "truncation": None,
         "padding": None,
         "added_tokens": [
-            {"id": i, "content": w, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+            {
+                "id": i,
+                "content": w,
+                "single_word": False,
+                "lstrip": False,
+                "rstrip": False,
+                "normalized": False,
+                "special": True,
+            }
             for i, w in enumerate(special)
         ],
         "normalizer": None,

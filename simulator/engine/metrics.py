@@ -30,7 +30,8 @@ class Metrics:
 
     def __init__(self, model: str) -> None:
         """Start every series at zero, so that a scrape before the first request sees them."""
-        self._labels = f'engine="0",model_name="{model}"'
+        self._engine = 'engine="0"'
+        self._model = f'model_name="{model}"'
         self.counters = dict.fromkeys(COUNTERS, 0)
         self.finished = dict.fromkeys(FINISH_REASONS, 0)
         self._buckets = {name: [0] * (len(edges) + 1) for name, (_, edges) in HISTOGRAMS.items()}
@@ -45,25 +46,27 @@ class Metrics:
         """Return the exposition text; `gauges` maps name to help text and value, `info` is cache_config_info."""
         lines: list[str] = []
         for name, (text, value) in gauges.items():
-            lines += self._head(name, text, "gauge") + [f"vllm:{name}{{{self._labels}}} {float(value)}"]
+            lines += [*self._head(name, text, "gauge"), self._line(name, value)]
         pairs = ",".join(f'{k}="{v}"' for k, v in info.items())
         lines += self._head("cache_config_info", "Information of the LLMEngine CacheConfig", "gauge")
         lines.append(f'vllm:cache_config_info{{{pairs},engine="0"}} 1.0')
         for name, text in COUNTERS.items():
-            lines += self._head(name, text, "counter") + [f"vllm:{name}{{{self._labels}}} {float(self.counters[name])}"]
+            lines += [*self._head(name, text, "counter"), self._line(name, self.counters[name])]
         lines += self._head("request_success_total", "Count of successfully processed requests.", "counter")
-        lines += [
-            f'vllm:request_success_total{{engine="0",finished_reason="{reason}",{self._labels.split(",", 1)[1]}}} {float(n)}'
-            for reason, n in self.finished.items()
-        ]
+        for reason, count in self.finished.items():
+            lines.append(self._line("request_success_total", count, f'finished_reason="{reason}"'))
         for name, (text, edges) in HISTOGRAMS.items():
             lines += self._head(name, text, "histogram")
             total = 0
             for edge, count in zip([*map(str, edges), "+Inf"], self._buckets[name], strict=True):
                 total += count
-                lines.append(f'vllm:{name}_bucket{{{self._labels.split(",", 1)[0]},le="{edge}",{self._labels.split(",", 1)[1]}}} {float(total)}')
-            lines += [f"vllm:{name}_count{{{self._labels}}} {float(total)}", f"vllm:{name}_sum{{{self._labels}}} {self._sums[name]}"]
+                lines.append(self._line(f"{name}_bucket", total, f'le="{edge}"'))
+            lines += [self._line(f"{name}_count", total), self._line(f"{name}_sum", self._sums[name])]
         return "\n".join(lines) + "\n"
+
+    def _line(self, name: str, value: float, label: str = "") -> str:
+        labels = ",".join(text for text in (self._engine, label, self._model) if text)
+        return f"vllm:{name}{{{labels}}} {float(value)}"
 
     @staticmethod
     def _head(name: str, text: str, kind: str) -> list[str]:

@@ -44,7 +44,14 @@ class Scheduler:
     """The batch of one engine."""
 
     def __init__(
-        self, *, max_num_seqs: int, max_batched_tokens: int, block_size: int, kv_blocks: int, metrics: Metrics, speed: Callable[[], Speed]
+        self,
+        *,
+        max_num_seqs: int,
+        max_batched_tokens: int,
+        block_size: int,
+        kv_blocks: int,
+        metrics: Metrics,
+        speed: Callable[[], Speed],
     ) -> None:
         """Start empty. `speed` is asked at every step, so that a changed description takes effect at once."""
         self.max_num_seqs = max_num_seqs
@@ -118,7 +125,9 @@ class Scheduler:
             prefill = self._admit()
             speed = self._speed()
             fill = (len(self.running) - 1) / self.max_num_seqs
-            await asyncio.sleep(prefill / speed.prefill_tokens_per_s + (1 + speed.batch_slowdown * fill) / speed.tokens_per_s)
+            await asyncio.sleep(
+                prefill / speed.prefill_tokens_per_s + (1 + speed.batch_slowdown * fill) / speed.tokens_per_s
+            )
             now = time.monotonic()
             for request in list(self.running):
                 self._emit(request, now)

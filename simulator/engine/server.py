@@ -1,6 +1,6 @@
 # Copyright (c) 2026, The ai_infra.gpu_rack authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The OpenAI API over HTTP/1.1: completions, chat completions (plain and streamed), models, health, version and metrics."""
+"""The OpenAI API over HTTP/1.1: completions, chat completions (plain and streamed), models, health and metrics."""
 
 from __future__ import annotations
 
@@ -20,7 +20,15 @@ from engine.model import Model, count_tokens
 from engine.scheduler import Request, Scheduler
 
 VERSION = "0.32.0"
-_REASONS = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 405: "Method Not Allowed", 413: "Too Large", 503: "Unavailable"}
+_REASONS = {
+    200: "OK",
+    400: "Bad Request",
+    401: "Unauthorized",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    413: "Too Large",
+    503: "Unavailable",
+}
 _MAX_BODY = 32 << 20
 _MEAN_ANSWER = 96
 """Tokens after which the made-up model ends its answer by itself, on average."""
@@ -74,7 +82,10 @@ def _prompt(body: Mapping[str, Any], chat: bool) -> tuple[int, int]:
     if isinstance(prompt, list) and prompt and all(isinstance(t, int) for t in prompt):
         return len(prompt), zlib.crc32(json.dumps(prompt).encode())
     if not isinstance(prompt, str) or not prompt:
-        raise _bad("Either prompt or prompt_embeds must be provided and non-empty: one text or one list of token ids.", "prompt")
+        raise _bad(
+            "Either prompt or prompt_embeds must be provided and non-empty: one text or one list of token ids.",
+            "prompt",
+        )
     return count_tokens(prompt), zlib.crc32(prompt.encode())
 
 
@@ -114,7 +125,10 @@ class Api:
         """Return the Prometheus text."""
         scheduler = self.scheduler
         gauges = {
-            "num_requests_running": ("Number of requests in model execution batches.", len(scheduler.running) + self._hung),
+            "num_requests_running": (
+                "Number of requests in model execution batches.",
+                len(scheduler.running) + self._hung,
+            ),
             "num_requests_waiting": ("Number of requests waiting to be processed.", len(scheduler.waiting)),
             "kv_cache_usage_perc": ("KV-cache usage. 1 means 100 percent usage.", scheduler.usage),
         }
@@ -123,7 +137,11 @@ class Api:
 
     def authorize(self, path: str, headers: Mapping[str, str]) -> None:
         """Refuse a /v1 call without the key when one is set."""
-        if self.settings.api_key and path.startswith("/v1") and headers.get("authorization") != f"Bearer {self.settings.api_key}":
+        if (
+            self.settings.api_key
+            and path.startswith("/v1")
+            and headers.get("authorization") != f"Bearer {self.settings.api_key}"
+        ):
             raise ApiError(401, "Unauthorized", "Unauthorized")
 
     def admit(self, body: Mapping[str, Any], chat: bool) -> Request:
@@ -136,10 +154,15 @@ class Api:
         tokens, seed = _prompt(body, chat)
         room = self.settings.max_model_len - tokens
         if room < 1:
-            raise _bad(f"This model's maximum context length is {self.settings.max_model_len} tokens, the prompt has {tokens}.", "prompt")
-        wanted = _integer(body, "max_completion_tokens", None, 1) or _integer(body, "max_tokens", room if chat else 16, 1)
+            context = self.settings.max_model_len
+            raise _bad(f"This model's maximum context length is {context} tokens, the prompt has {tokens}.", "prompt")
+        wanted = _integer(body, "max_completion_tokens", None, 1) or _integer(
+            body, "max_tokens", room if chat else 16, 1
+        )
         if wanted is None or wanted > room:
-            raise _bad(f"max_tokens is {wanted}: with {tokens} prompt tokens the model's context leaves {room}.", "max_tokens")
+            raise _bad(
+                f"max_tokens is {wanted}: with {tokens} prompt tokens the model's context leaves {room}.", "max_tokens"
+            )
         seed ^= int(_integer(body, "seed", 0, 0) or 0)
         natural = max(1, int(_MEAN_ANSWER * (0.25 + (seed % 1000) / 666)))
         stop_at = wanted if body.get("ignore_eos") else max(natural, _integer(body, "min_tokens", 0, 0) or 0)
@@ -312,9 +335,16 @@ class Connection(asyncio.Protocol):
         self._write(body)
 
     def _head(self, status: int, kind: str, length: int | None) -> None:
-        framing = f"content-length: {length}" if length is not None else "transfer-encoding: chunked" if self._chunked else "connection: close"
+        framing = (
+            f"content-length: {length}"
+            if length is not None
+            else "transfer-encoding: chunked"
+            if self._chunked
+            else "connection: close"
+        )
         close = "" if self._keep_alive or length is None else "connection: close\r\n"
-        self._write(f"HTTP/1.1 {status} {_REASONS[status]}\r\nserver: uvicorn\r\ncontent-type: {kind}\r\n{framing}\r\n{close}\r\n".encode())
+        start = f"HTTP/1.1 {status} {_REASONS[status]}\r\nserver: uvicorn\r\ncontent-type: {kind}"
+        self._write(f"{start}\r\n{framing}\r\n{close}\r\n".encode())
 
     def _write(self, data: bytes) -> None:
         if self._transport:
@@ -342,13 +372,22 @@ class Answer:
         return {"prompt_tokens": prompt, "total_tokens": prompt + done, "completion_tokens": done}
 
     def _base(self, kind: str) -> dict[str, Any]:
-        return {"id": f"{'chatcmpl' if self.chat else 'cmpl'}-{self.id}", "object": kind, "created": self.created, "model": self.model}
+        return {
+            "id": f"{'chatcmpl' if self.chat else 'cmpl'}-{self.id}",
+            "object": kind,
+            "created": self.created,
+            "model": self.model,
+        }
 
     def whole(self, text: str, reason: str) -> dict[str, Any]:
         """Return the answer of a request that did not stream."""
         choice: dict[str, Any] = {"index": 0, "logprobs": None, "finish_reason": reason, "stop_reason": None}
         choice |= {"message": {"role": "assistant", "content": text}} if self.chat else {"text": text}
-        return {**self._base("chat.completion" if self.chat else "text_completion"), "choices": [choice], "usage": self.usage()}
+        return {
+            **self._base("chat.completion" if self.chat else "text_completion"),
+            "choices": [choice],
+            "usage": self.usage(),
+        }
 
     def _kind(self) -> str:
         return "chat.completion.chunk" if self.chat else "text_completion"
@@ -422,7 +461,9 @@ def _dechunk(buffer: bytearray, position: int) -> tuple[bytes, int] | None:
 async def serve(api: Api, host: str, port: int, stop: asyncio.Event, ready: Callable[[], None]) -> None:
     """Serve until `stop` is set, then drain: no new request, wait for those in work up to the shutdown time-out."""
     connections: set[Connection] = set()
-    server = await asyncio.get_running_loop().create_server(lambda: Connection(api, connections), host, port, reuse_address=True)
+    server = await asyncio.get_running_loop().create_server(
+        lambda: Connection(api, connections), host, port, reuse_address=True
+    )
     ready()
     await stop.wait()
     api.draining = True

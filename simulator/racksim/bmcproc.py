@@ -32,21 +32,41 @@ def log_file(rack: Rack) -> Path:
 
 
 def pid(rack: Rack) -> int | None:
-    """Process id of the rack's BMC if it runs. A recycled id is told apart by the command line."""
+    """Process id of the rack's BMC if it runs.
+
+    Told by its command line, so that neither a recycled id nor a lost file misleads; the file is for people.
+    """
     try:
-        number = int(pid_file(rack).read_text(encoding="ascii"))
-        arguments = Path(f"/proc/{number}/cmdline").read_bytes().split(b"\0")
-    except (OSError, ValueError):
-        return None
-    return number if str(rack.dir).encode() in arguments and b"bmc" in arguments else None
+        likely = [pid_file(rack).read_text(encoding="ascii").strip()]
+    except OSError:
+        likely = []
+    for number in (*likely, *(entry.name for entry in Path("/proc").iterdir() if entry.name.isdigit())):
+        try:
+            arguments = Path("/proc", number, "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if _command(rack)[1:5] == [argument.decode(errors="replace") for argument in arguments[1:5]]:
+            return int(number)
+    return None
+
+
+def _command(rack: Rack) -> list[str]:
+    return [sys.executable, "-m", "bmc", "--rack-dir", str(rack.dir), "--rack-file", str(rack.file)]
 
 
 def start(rack: Rack) -> None:
     """Start the BMC and wait until each node's address accepts connections; nothing when it runs."""
     if pid(rack) is None:
+        for node in rack.nodes:
+            if _accepts(node.bmc_address):
+                raise SimError(
+                    f"BMC of {node.name}",
+                    f"something else listens at {node.bmc_address}:{BMC_PORT}",
+                    "End it (`ss -ltnp` names it), or give the rack file another id",
+                )
         with log_file(rack).open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "bmc", "--rack-dir", str(rack.dir), "--rack-file", str(rack.file)],
+                _command(rack),
                 cwd=SIMULATOR_DIR,
                 env={**os.environ, "PYTHONPATH": str(SIMULATOR_DIR)},
                 stdin=subprocess.DEVNULL,

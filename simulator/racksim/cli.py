@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from racksim import engine, image, lifecycle, nodes, rackfile
-from racksim.errors import SimError
+from racksim.errors import SimError, UnknownFault
 
 _DESCRIPTION = """\
 A rack of GPU nodes without hardware: Debian nodes with systemd and sshd in containers, an InfiniBand fabric, BMCs.
@@ -22,13 +22,16 @@ Exit status: 0 done, 1 the rack is not as asked, 2 what was asked is wrong."""
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; an error is one line on standard error."""
-    arguments = _parser().parse_args(argv)
+    # Defaults come in by the namespace: the options are shared by parser and subcommands, whose own default would
+    # overwrite what stood before the subcommand.
+    arguments = _parser().parse_args(argv, argparse.Namespace(rack="default", rack_file=None, json=False))
     started = time.monotonic()
     as_json: bool = arguments.json
 
     def say(message: str) -> None:
         # Progress is for people: with --json it goes to standard error so that the output stays one document.
-        print(f"[{time.monotonic() - started:6.1f} s] {message}", file=sys.stderr if as_json else sys.stdout, flush=True)
+        stream = sys.stderr if as_json else sys.stdout
+        print(f"[{time.monotonic() - started:6.1f} s] {message}", file=stream, flush=True)
 
     try:
         result = _run(arguments, say)
@@ -36,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if as_json:
             print(json.dumps({"error": str(error), "code": error.code}))
         print(f"rack: {error}", file=sys.stderr)
-        if error.code == 2 and arguments.command == "fault":
+        if isinstance(error, UnknownFault):
             _print_faults(sys.stderr)
         return error.code
     except KeyboardInterrupt:
@@ -57,7 +60,6 @@ def _run(arguments: argparse.Namespace, say: engine.Say) -> _Result:
     if arguments.command == "build":
         engine.ensure(say)
         reference = image.ensure(say)
-        image.prune(say)
         say(f"node image {reference}")
         return _Result({"image": reference})
     rack = rackfile.load(rackfile.find(arguments.rack, arguments.rack_file), arguments.rack)
@@ -101,6 +103,11 @@ def _status(rack: rackfile.Rack, as_json: bool) -> _Result:
 def _exec(rack: rackfile.Rack, host: str, argv: Sequence[str]) -> _Result:
     """Become `docker exec`: its output and exit status are the command's own."""
     rack.host(host)
+    argv = [*argv]
+    if argv[:1] == ["--"]:
+        del argv[0]
+    if not argv:
+        raise SimError(f"exec in {host}", "no command is given", "Write one, for example `ibstat`", 2)
     if nodes.node_state(rack, host) != "on":
         raise SimError(f"exec in {host}", f"it is {nodes.node_state(rack, host)}", "Run `simulator/rack up`")
     terminal = ["--tty"] if sys.stdin.isatty() and sys.stdout.isatty() else []
@@ -130,7 +137,6 @@ class _ListFaults(argparse.Action):
 
 def _parser() -> argparse.ArgumentParser:
     common = argparse.ArgumentParser(add_help=False)
-    # SUPPRESS: an option before the subcommand must not be overwritten by the subcommand's default.
     common.add_argument("--rack", metavar="NAME", default=argparse.SUPPRESS, help="name of the rack (default: default)")
     common.add_argument(
         "--rack-file", metavar="FILE", default=argparse.SUPPRESS, help="rack file (default: simulator/racks/NAME.yml)"
@@ -139,7 +145,6 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="rack", description=_DESCRIPTION, parents=[common], formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.set_defaults(rack="default", rack_file=None, json=False)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
     def command(name: str, text: str) -> argparse.ArgumentParser:

@@ -9,6 +9,7 @@ import os
 import secrets
 import shutil
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 from racksim import engine
@@ -22,7 +23,7 @@ def ensure(rack: Rack) -> None:
     for name in ("", "ssh", "ssh/host_keys", "secrets", "bmc", "hw-locks"):
         (rack.dir / name).mkdir(mode=0o700, parents=True, exist_ok=True)
         (rack.dir / name).chmod(0o700)
-    values = {
+    values: dict[str, Callable[[], str]] = {
         "bmc_password": lambda: secrets.token_urlsafe(18),
         "consul_gossip_key": lambda: base64.b64encode(secrets.token_bytes(32)).decode(),
         **{token: lambda: str(uuid.uuid4()) for token in TOKENS},

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import subprocess
@@ -19,8 +20,9 @@ INOTIFY_INSTANCES = Path("/proc/sys/fs/inotify/max_user_instances")
 MIN_INOTIFY_INSTANCES = 1024
 """Each systemd needs several; the kernel's default of 128 is used up by about 20 nodes."""
 
-_START_TIMEOUT_S = 60.0
-_POLICY = Path("/usr/sbin/policy-rc.d")
+START_TIMEOUT_S = 60.0
+POLICY = Path("/usr/sbin/policy-rc.d")
+SYSTEMD = Path("/run/systemd/system")
 
 Say = Callable[[str], None]
 
@@ -51,7 +53,16 @@ def docker(
 
 def docker_try(*args: str, stdin: bytes | None = None, timeout: float = 60.0) -> subprocess.CompletedProcess[bytes]:
     """Run one docker command whose failure is an answer too (`inspect` of what may not be there)."""
-    return subprocess.run(["docker", *args], input=stdin, capture_output=True, timeout=timeout, check=False)
+    try:
+        return subprocess.run(["docker", *args], input=stdin, capture_output=True, timeout=timeout, check=False)
+    except subprocess.TimeoutExpired:
+        what = f"docker {' '.join(args[:2])}"
+        raise SimError(
+            what, f"it did not end within {timeout:.0f} s", "See `docker info` and the engine's log"
+        ) from None
+    except OSError as error:
+        observed = f"docker cannot be run ({error.strerror})"
+        raise SimError("Docker engine", observed, "Run `simulator/docker-engine`") from None
 
 
 def answers() -> bool:
@@ -60,7 +71,7 @@ def answers() -> bool:
         return False
     try:
         return docker_try("version", "--format", "{{.Server.Version}}", timeout=15).returncode == 0
-    except subprocess.TimeoutExpired:
+    except SimError:
         return False
 
 
@@ -119,21 +130,21 @@ def install(packages: Sequence[str], say: Say) -> None:
 @contextlib.contextmanager
 def _services_held_back() -> Iterator[None]:
     """Without systemd a package's start script may start a second dockerd beside the one whose socket we were lent."""
-    if Path("/run/systemd/system").exists() or _POLICY.exists():
+    if SYSTEMD.exists() or POLICY.exists():
         yield
         return
-    _POLICY.write_text("#!/bin/sh\nexit 101\n", encoding="utf-8")
-    _POLICY.chmod(0o755)
+    POLICY.write_text("#!/bin/sh\nexit 101\n", encoding="utf-8")
+    POLICY.chmod(0o755)
     try:
         yield
     finally:
-        _POLICY.unlink()
+        POLICY.unlink()
 
 
 def _start(say: Say) -> None:
     log = PROJECT_DIR / ".sim" / "dockerd.log"
     log.parent.mkdir(exist_ok=True)
-    if Path("/run/systemd/system").exists():
+    if SYSTEMD.exists():
         say("starting Docker (systemctl start docker)")
         run(["systemctl", "start", "docker"], what="Docker engine", remedy="See `journalctl -u docker`")
         where = "`journalctl -u docker`"
@@ -145,11 +156,24 @@ def _start(say: Say) -> None:
                 ["dockerd"], stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True
             )
         where = str(log)
-    deadline = time.monotonic() + _START_TIMEOUT_S
+    deadline = time.monotonic() + START_TIMEOUT_S
     while not answers():
         if time.monotonic() > deadline:
-            raise SimError("Docker engine", f"it does not answer after {_START_TIMEOUT_S:.0f} s", f"See {where}")
+            raise SimError("Docker engine", f"it does not answer after {START_TIMEOUT_S:.0f} s", f"See {where}")
         time.sleep(0.3)
+
+
+@contextlib.contextmanager
+def exclusive(path: Path, what: str, say: Say) -> Iterator[None]:
+    """Hold a file lock: two commands at once would build one image twice or half of one rack each."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="ascii") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"waiting for another command that works on {what}")
+            fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
 
 
 def _raise_inotify_limit() -> None:

@@ -14,3 +14,7 @@ class SimError(Exception):
     def __init__(self, what: str, observed: str, remedy: str, code: int = 1) -> None:
         super().__init__(f"{what}: {observed.strip().rstrip('.')}. {remedy.strip().rstrip('.')}.")
         self.code = code
+
+
+class UnknownFault(SimError):
+    """A fault text that no pattern of the catalogue matches: the command line shows the catalogue."""

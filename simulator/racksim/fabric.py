@@ -2,8 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """The rack's InfiniBand fabric: one container that runs ibsim, and its console.
 
-ibsim keeps no record we could ask for, so the cables pulled so far are kept in .sim/<rack>/fabric.json; a fabric
-that starts anew starts with all cables in and an empty record.
+ibsim keeps no record we could ask for, so the state of its ports is kept in .sim/<rack>/fabric.json; a fabric that
+starts anew starts with all cables in and counters at 0.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
-import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -51,8 +50,9 @@ def start(
         what="container of the fabric",
     )
     engine.docker("cp", "-", f"{name}:/", what="net file of the fabric", stdin=_net_tar(net))
-    with _record(rack) as pulled:
-        pulled.clear()
+    with _record(rack) as known:
+        known.clear()
+        known.update({ca.sim_host: netfile.Port() for ca in netfile.cas(rack, hardware)})
     engine.docker("start", name, what="start of the fabric")
     deadline = time.monotonic() + _START_TIMEOUT_S
     while b"Network simulator ready" not in (log := engine.docker_try("logs", name).stdout):
@@ -88,43 +88,39 @@ def command(rack: Rack, lines: Sequence[str]) -> None:
     )
 
 
-def sync(rack: Rack, node: str, *, powered: bool, faults: Sequence[str]) -> None:
-    """Pull and plug the node's cables to what its power and its faults say. Nothing when the fabric does not run."""
+def sync(rack: Rack, node: str, *, powered: bool, view: Mapping[str, Any]) -> None:
+    """Bring the node's cables and port counters in ibsim to what its power and its hardware say.
+
+    `view` is the hardware with its faults applied (simhw.faults.effective). Nothing when the fabric does not run.
+    """
     if not running(rack):
         return
-    names = {netfile.sim_host(node, f"mlx5_{i}") for i in range(netfile.RAILS_PER_LEAF * netfile.LEAVES)}
-    wanted = netfile.downed(node, faults) if powered else names
-    known = engine.docker_try("exec", container(rack), "grep", "-o", f'^Hca 1 "{node}-[^"]*"', NET).stdout.decode()
-    present = set(re.findall(r'"([^"]+)"', known))
-    with _record(rack) as pulled:
-        before = pulled & present
-        after = wanted & present
-        command(rack, netfile.console(before, after))
-        pulled -= before
-        pulled |= after
+    wanted = netfile.ports(node, view, powered=powered)
+    with _record(rack) as known:
+        # Only HCAs that were on the fabric when it started have a port in ibsim.
+        for ca in set(wanted) - set(known):
+            del wanted[ca]
+        before = {ca: known[ca] for ca in wanted}
+        command(rack, netfile.console(before, wanted))
+        known.update(wanted)
 
 
 def detach(rack: Rack, host: str) -> None:
-    """Free the client slots of a host that was cut off: ibsim would refuse its new subnet manager as a second one."""
-    if not running(rack):
-        return
-    command(rack, ["Attached"])
-    time.sleep(0.2)
-    log = engine.docker_try("logs", "--tail", "40", container(rack)).stdout.decode(errors="replace")
-    attached = re.findall(rf'Client (\d+): pid \d+ connected at "{re.escape(host)}-[^"]*"', log)
-    command(rack, [f"X {client}" for client in sorted(set(attached))])
+    """Free the client slots of a host that was cut off: a dead subnet manager would go on receiving answers."""
+    if running(rack):
+        command(rack, [f"@release {host}"])
 
 
 @contextlib.contextmanager
-def _record(rack: Rack) -> Iterator[set[str]]:
-    """The cables pulled so far, under a lock; what the block leaves in the set is stored."""
+def _record(rack: Rack) -> Iterator[dict[str, netfile.Port]]:
+    """The ports as ibsim has them, under a lock; what the block leaves in the mapping is stored."""
     path = rack.dir / "fabric.json"
     with path.open("a+", encoding="ascii") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
         stream.seek(0)
         text = stream.read()
-        pulled: set[str] = set(json.loads(text)) if text else set()
-        yield pulled
+        ports = {ca: netfile.Port(*values) for ca, values in json.loads(text).items()} if text else {}
+        yield ports
         stream.seek(0)
         stream.truncate()
-        json.dump(sorted(pulled), stream)
+        json.dump(ports, stream)

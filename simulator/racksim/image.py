@@ -26,7 +26,7 @@ PACKAGES = (
     *("systemd", "systemd-sysv", "dbus", "openssh-server", "kmod", "procps", "less", "tzdata"),
     *("python3", "python3-yaml", "python3-apt", "ca-certificates", "curl"),
     *("iproute2", "iptables", "iputils-ping", "numactl", "pciutils", "chrony"),
-    *("infiniband-diags", "ibsim-utils", "opensm"),
+    *("rdma-core", "infiniband-diags", "perftest", "ibsim-utils", "opensm"),
 )
 
 CONSUL_SUITE = "bullseye"
@@ -39,6 +39,8 @@ CACHE_DIR = PROJECT_DIR / ".cache" / "simulator"
 FILES_DIR = Path(__file__).resolve().parent / "files"
 
 MIRROR_VARIABLE = "GPU_RACK_DEBIAN_MIRROR"
+
+_LABEL = "ai_infra.gpu_rack.image"
 
 _SOURCES = (("simhw", SIMULATOR_DIR / "simhw"), ("engine", SIMULATOR_DIR / "engine"), ("files", FILES_DIR))
 _SKIPPED = {"__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
@@ -56,9 +58,15 @@ def tag() -> str:
 
 def ensure(say: engine.Say) -> str:
     """Build the node image unless it is there. Its reference."""
-    wanted = tag()
-    if engine.docker_try("image", "inspect", wanted).returncode == 0:
+    with engine.exclusive(CACHE_DIR / "build.lock", "the node image", say):
+        wanted = tag()
+        if engine.docker_try("image", "inspect", wanted).returncode != 0:
+            _build(wanted, say)
+            prune(say)
         return wanted
+
+
+def _build(wanted: str, say: engine.Say) -> None:
     base = _ensure_base(say)
     consul = _ensure_consul(say)
     started = time.monotonic()
@@ -75,23 +83,23 @@ def ensure(say: engine.Say) -> str:
         )
         engine.docker(
             *("commit", "--change", 'CMD ["/usr/local/lib/simrack/init"]'),
-            *("--change", "ENV container=docker", container, wanted),
+            *("--change", "ENV container=docker", "--change", f"LABEL {_LABEL}=1"),
+            *(container, wanted),
             what="storing the image",
         )
     finally:
         engine.docker_try("rm", "-f", container)
     say(f"node image {wanted} built in {time.monotonic() - started:.1f} s")
-    return wanted
 
 
 def prune(say: engine.Say) -> None:
-    """Remove node images of former contents that no container uses. Docker itself refuses those in use."""
-    listed = engine.docker(
-        *("image", "ls", "--format", "{{.Repository}}:{{.Tag}}", NODE_REPOSITORY), what="list of node images"
+    """Remove node images of former contents that no container uses. Young ones are left: a rack may be about to."""
+    removed = engine.docker(
+        *("image", "prune", "--all", "--force", "--filter", f"label={_LABEL}", "--filter", "until=1h"),
+        what="removal of old images",
     )
-    for old in set(listed.split()) - {tag()}:
-        if engine.docker_try("image", "rm", old).returncode == 0:
-            say(f"removed old image {old}")
+    if "untagged" in removed:
+        say(f"removed {removed.count('untagged')} old node images")
 
 
 def _inputs() -> list[tuple[str, Path]]:
@@ -167,8 +175,9 @@ def debian_mirror() -> str:
     if given:
         return given
     remedy = f"Set {MIRROR_VARIABLE} to a Debian mirror"
+    row = "$(ORIGIN)|$(COMPONENT)|$(RELEASE)|$(REPO_URI)"
     listed = engine.run(
-        ["apt-get", "indextargets", "--format", "$(ORIGIN)|$(COMPONENT)|$(RELEASE)|$(REPO_URI)", "Created-By: Packages"],
+        ["apt-get", "indextargets", "--format", row, "Created-By: Packages"],
         what="reading apt's sources",
         remedy=remedy,
     )
@@ -194,7 +203,7 @@ def _ensure_consul(say: engine.Say) -> Path:
         scratch = Path(scratch_name)
         for name in ("lists/partial", "cache/archives/partial", "unpacked"):
             (scratch / name).mkdir(parents=True)
-        # The archive of an old release is no longer refreshed: its index is expired by design, its signature still good.
+        # The index of an old release is no longer refreshed and so expired by design; its signature is still good.
         (scratch / "sources.list").write_text(
             f"deb [check-valid-until=no] {mirror} {CONSUL_SUITE} main\n", encoding="utf-8"
         )

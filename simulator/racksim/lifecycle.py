@@ -10,11 +10,12 @@ import time
 import uuid
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from racksim import bmcproc, credentials, engine, fabric, image, netfile, nodes
-from racksim.errors import SimError
+from racksim import bmcproc, credentials, engine, fabric, image, nodes
+from racksim.errors import SimError, UnknownFault
 from racksim.rackfile import Node, Rack
 
 BOOT_TIMEOUT_S = 120.0
@@ -34,7 +35,6 @@ class HostStatus:
     bmc: str
     faults: list[str]
     power_cycles: int | None
-    cables_pulled: list[str]
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,19 @@ class RackStatus:
 def up(rack: Rack, say: engine.Say, fresh: bool = False) -> None:
     """Start what is missing. With `fresh` everything is made anew, secrets and keys too."""
     engine.ensure(say)
-    _refuse_foreign(rack)
-    if fresh:
-        down(rack, say)
+    with _alone(rack, say):
+        _refuse_foreign(rack)
+        if fresh:
+            _down(rack, say)
+        _up(rack, say)
+
+
+def _alone(rack: Rack, say: engine.Say) -> AbstractContextManager[None]:
+    # Beside the rack's directory: `down` removes that.
+    return engine.exclusive(rack.dir.with_suffix(".lock"), f"rack '{rack.name}'", say)
+
+
+def _up(rack: Rack, say: engine.Say) -> None:
     reference = image.ensure(say)
     credentials.ensure(rack)
     (rack.dir / "rack-file").write_text(f"{rack.file}\n", encoding="utf-8")
@@ -68,15 +78,19 @@ def up(rack: Rack, say: engine.Say, fresh: bool = False) -> None:
     if missing:
         say(f"making {', '.join(host.name for host in missing)}")
         nodes.remember_image(rack, reference)
-        _each(missing, lambda host: _make(rack, host.name))
-    hardware = {node.name: nodes.read_hw(rack, node.name) for node in rack.nodes}
+        _each(missing, lambda host: nodes.create_node(rack, host.name))
+    hardware = {node.name: nodes.ensure_hw(rack, node.name) for node in rack.nodes}
     if not fabric.running(rack):
         say("starting the InfiniBand fabric")
         fabric.start(rack, reference, nodes.network(rack), _labels(rack), hardware)
         # A fabric that starts anew has all cables in: pull those of hosts that already run or are off for good.
         for node in rack.nodes:
             powered = nodes.node_state(rack, node.name) == "on"
-            fabric.sync(rack, node.name, powered=powered, faults=nodes.faults(hardware[node.name]))
+            fabric.sync(rack, node.name, powered=powered, view=nodes.effective(hardware[node.name]))
+        # A subnet manager cannot find its way back into an ibsim that was made anew.
+        for head in rack.heads:
+            if nodes.node_state(rack, head.name) == "on":
+                nodes.exec_in(rack, head.name, ["systemctl", "try-restart", "opensm.service"])
     off = [host for host in rack.hosts if nodes.node_state(rack, host.name) == "off"]
     if off:
         say(f"powering on {', '.join(host.name for host in off)}")
@@ -84,17 +98,6 @@ def up(rack: Rack, say: engine.Say, fresh: bool = False) -> None:
     _start_bmc(rack, say)
     wait_booted(rack, say)
     _warn_of_old_image(rack, reference, say)
-
-
-def _make(rack: Rack, host: str) -> None:
-    nodes.create_node(rack, host)
-    if isinstance(rack.host(host), Node):
-        with nodes.hw_lock(rack, host):
-            try:
-                nodes.read_hw(rack, host)
-            except SimError:
-                # A new volume: hardware fresh from the factory, with the faults the rack file gives it.
-                nodes.write_hw(rack, host, nodes.factory_hw(rack, host))
 
 
 def _switch_on(rack: Rack, host: str) -> None:
@@ -159,9 +162,16 @@ def _ssh_answers(address: str) -> bool:
 
 def down(rack: Rack, say: engine.Say) -> None:
     """Remove containers, volumes, network and state. Nothing is left of the rack."""
-    bmcproc.stop(rack)
-    if engine.answers():
+    with _alone(rack, say):
+        _down(rack, say)
+
+
+def _down(rack: Rack, say: engine.Say) -> None:
+    answers = engine.answers()
+    if answers:
         _refuse_foreign(rack)
+    bmcproc.stop(rack)
+    if answers:
         names = _listed("ps", "--all", "--format", "{{.Names}}", rack=rack)
         if names:
             say(f"removing {len(names)} containers")
@@ -250,16 +260,17 @@ def _host_status(rack: Rack, name: str) -> HostStatus:
     host = rack.host(name)
     power = nodes.node_state(rack, name)
     boot = boot_state(rack, name) if power == "on" else "-"
-    bmc, faults, cycles, pulled = "-", [], None, []
+    bmc: str = "-"
+    faults: list[str] = []
+    cycles: int | None = None
     if isinstance(host, Node):
         bmc = f"{host.bmc_address}:8443"
         if power != "absent":
             hw = nodes.read_hw(rack, name)
             faults = nodes.faults(hw)
             cycles = (hw.get("counters") or {}).get("power_cycles")
-            pulled = sorted(netfile.downed(name, faults))
     role = "node" if isinstance(host, Node) else "head"
-    return HostStatus(name, role, power, boot, host.address, bmc, faults, cycles, pulled)
+    return HostStatus(name, role, power, boot, host.address, bmc, faults, cycles)
 
 
 # ---- faults -----------------------------------------------------------------------------------------------------
@@ -267,20 +278,24 @@ def _host_status(rack: Rack, name: str) -> HostStatus:
 
 def catalog() -> list[tuple[str, str, str]]:
     """(pattern, example, description) of every fault there is."""
-    return [tuple(map(str, row)) for row in nodes._hardware_module("faults").CATALOG]  # type: ignore[misc]
+    rows = nodes.hardware_module("faults").CATALOG
+    return [(str(row[0]), str(row[1]), str(row[2])) for row in rows]
 
 
 def add_fault(rack: Rack, node: str, fault: str) -> None:
     """Break the node's hardware, while it runs or before its next start."""
     rack.node(node)
-    module = nodes._hardware_module("faults")
+    module = nodes.hardware_module("faults")
     text = " ".join(fault.split())
 
     def change(hw: dict[str, Any]) -> dict[str, Any]:
         try:
             module.parse(text, hw)
         except ValueError as error:
-            raise SimError(f"fault '{text}' for {node}", str(error), "Use one of the faults below", 2) from None
+            first = str(error).split("\n", 1)[0]
+            if first.startswith("Unknown fault"):
+                raise UnknownFault(f"fault '{text}'", "it is not known", "Use one of the faults below", 2) from None
+            raise SimError(f"fault '{text}' for {node}", first, "Name a part the node has", 2) from None
         present = nodes.faults(hw)
         hw["faults"] = present if text in present else [*present, text]
         return hw
@@ -305,7 +320,7 @@ def heal(rack: Rack, node: str) -> list[str]:
 def _apply(rack: Rack, node: str, hw: dict[str, Any]) -> None:
     """Make the faults felt: on the fabric, and in the node where the kernel has to show them."""
     powered = nodes.node_state(rack, node) == "on"
-    fabric.sync(rack, node, powered=powered, faults=nodes.faults(hw))
+    fabric.sync(rack, node, powered=powered, view=nodes.effective(hw))
     if powered:
         done = nodes.exec_in(rack, node, ["simhw", "apply-faults"])
         if done.returncode != 0:

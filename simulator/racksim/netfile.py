@@ -2,18 +2,17 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """The InfiniBand fabric as ibsim's net file, and console commands for ibsim. Pure.
 
-Shape: a leaf pair and the rack file's spines (two). HCAs of rails 0 to 3 are cabled to leaf1, of rails 4 to 7 to
-leaf2 (a single HCA of a head node to leaf1), so that a node keeps half of its rails when a leaf is lost and a pair of
-equal rails is always one hop apart. Each leaf has `uplinks` cables to each spine. Ports of a leaf: node K's rail R is
-at port 4 (K - 1) + R % 4 + 1, heads follow the nodes, uplinks follow the heads, spine by spine.
+Shape: a leaf pair and the rack file's spines (two). The hardware description names each HCA's leaf: rails 0 to 3 are
+cabled to leaf1, rails 4 to 7 to leaf2 (with four HCAs two and two; the one of a head node to leaf1), so that a node
+keeps half of its rails when a leaf is lost and a pair of equal rails is always one hop apart. Each leaf has `uplinks`
+cables to each spine. Ports of a leaf: the nodes' HCAs in rack order, then the heads', then the uplinks, spine by spine.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from racksim.errors import SimError
 from racksim.rackfile import Rack
@@ -60,13 +59,26 @@ def cas(rack: Rack, hardware: Mapping[str, Mapping[str, Any]]) -> list[Ca]:
         for hca in hardware[node.name].get("hcas", []):
             if str(hca.get("link_layer", "infiniband")).lower() != "infiniband":
                 continue
-            # ibsim numbers ports itself, from the node GUID + 1. Only the port GUID is seen by subnet manager and peers.
+            # ibsim numbers ports itself, from the node GUID + 1; it is the port GUID that peers go by.
             node_guid = int(str(hca["guid"]), 16) - 1
-            leaf = int(hca["rail"]) // RAILS_PER_LEAF % LEAVES + 1
-            found.append(Ca(sim_host(node.name, hca["name"]), f"{node.name} {hca['name']}", node_guid, leaf))
+            found.append(
+                Ca(sim_host(node.name, hca["name"]), f"{node.name} {hca['name']}", node_guid, _leaf(node.name, hca))
+            )
     for head in rack.heads:
         found.append(Ca(sim_host(head.name, "mlx5_0"), f"{head.name} mlx5_0", head_guid(rack, head.index), 1))
     return found
+
+
+def _leaf(node: str, hca: Mapping[str, Any]) -> int:
+    """Number of the HCA's leaf: the description's word, else by rail."""
+    named = hca.get("leaf")
+    if named is None:
+        return int(hca["rail"]) // RAILS_PER_LEAF % LEAVES + 1
+    leaves = {f"leaf{number}": number for number in range(1, LEAVES + 1)}
+    if named not in leaves:
+        what = f"hardware of {node}, leaf of HCA {hca['name']}"
+        raise SimError(what, f"{named!r} is not a leaf", f"Use one of {', '.join(leaves)}", 2)
+    return leaves[str(named)]
 
 
 def leaf_ports(fabric_cas: Sequence[Ca]) -> dict[str, tuple[int, int]]:
@@ -85,11 +97,11 @@ def generate(rack: Rack, hardware: Mapping[str, Mapping[str, Any]]) -> str:
     where = leaf_ports(fabric_cas)
     spines, uplinks = rack.fabric.spines, rack.fabric.uplinks
     down = {leaf: sum(1 for at, _ in where.values() if at == leaf) for leaf in range(1, LEAVES + 1)}
-    ports = max(down.values()) + spines * uplinks
-    if ports > MAX_SWITCH_PORTS:
+    width = max(down.values()) + spines * uplinks
+    if width > MAX_SWITCH_PORTS:
         raise SimError(
             f"fabric of rack '{rack.name}'",
-            f"a leaf would need {ports} ports of at most {MAX_SWITCH_PORTS}",
+            f"a leaf would need {width} ports of at most {MAX_SWITCH_PORTS}",
             "Use fewer nodes or fewer uplinks",
             2,
         )
@@ -100,7 +112,8 @@ def generate(rack: Rack, hardware: Mapping[str, Mapping[str, Any]]) -> str:
         return down[leaf] + (spine - 1) * uplinks + cable + 1, (leaf - 1) * uplinks + cable + 1
 
     for leaf in range(1, LEAVES + 1):
-        out += [f"switchguid={_LEAF_GUID | rack.id << 16 | 0x100 * leaf:#x}", f'Switch {ports} "leaf{leaf}" # "leaf{leaf}"']
+        guid = _LEAF_GUID | rack.id << 16 | 0x100 * leaf
+        out += [f"switchguid={guid:#x}", f'Switch {width} "leaf{leaf}" # "leaf{leaf}"']
         out += [f'[{port}] "{ca}"[1]' for ca, (at, port) in where.items() if at == leaf]
         for spine in range(1, spines + 1):
             for cable in range(uplinks):
@@ -126,16 +139,46 @@ def generate(rack: Rack, hardware: Mapping[str, Mapping[str, Any]]) -> str:
     return "\n".join(out)
 
 
-_PORT_FAULT = re.compile(r"port (?P<hca>[a-z0-9_]+): (?P<state>polling|down|disabled)", re.IGNORECASE)
+class Port(NamedTuple):
+    """One HCA's port as ibsim is to show it."""
+
+    cable: bool = True
+    symbol_errors: int = 0
+    link_downed: int = 0
 
 
-def downed(node: str, faults: Sequence[str]) -> set[str]:
-    """HCAs (as `sim_host`) of a node whose cable its faults pull: `port mlx5_1: Polling` and its like."""
-    found = (_PORT_FAULT.fullmatch(fault.strip()) for fault in faults)
-    return {sim_host(node, match["hca"]) for match in found if match}
+def ports(node: str, view: Mapping[str, Any], *, powered: bool) -> dict[str, Port]:
+    """{sim_host: port} of a node, from its hardware with faults applied.
+
+    The cable counts as out when the port is physically not up, the HCA is missing or in Ethernet mode, or the node is
+    off. Logical states short of Active (Initializing, Armed) leave the cable in; the diags' wrappers show them.
+    """
+    found = {}
+    for hca in view.get("hcas", []):
+        port = hca.get("port") or {}
+        up = (
+            powered
+            and str(port.get("phys", "LinkUp")) == "LinkUp"
+            and hca.get("state") != "missing"
+            and str(hca.get("link_layer", "infiniband")).lower() == "infiniband"
+        )
+        counters = (int(port.get("symbol_errors", 0)), int(port.get("link_downed", 0)))
+        found[sim_host(node, str(hca["name"]))] = Port(up, *counters)
+    return found
 
 
-def console(before: set[str], after: set[str]) -> list[str]:
-    """Console commands that bring the pulled cables from `before` to `after`."""
-    lines = [f'Unlink "{ca}"[1]' for ca in sorted(after - before)]
-    return lines + [f'Relink "{ca}"[1]' for ca in sorted(before - after)]
+_COUNTERS = (("symbol_errors", "SymbolErrorCounter", 0xFFFF), ("link_downed", "LinkDownedCounter", 0xFF))
+
+
+def console(before: Mapping[str, Port], after: Mapping[str, Port]) -> list[str]:
+    """Console commands of ibsim that bring its ports from `before` to `after`. Same keys in both."""
+    lines = []
+    for ca, port in sorted(after.items()):
+        if before[ca].cable != port.cable:
+            lines.append(f'{"Relink" if port.cable else "Unlink"} "{ca}"[1]')
+        for key, field, most in _COUNTERS:
+            value = getattr(port, key)
+            if getattr(before[ca], key) != value:
+                # The counters of the standard saturate, they do not wrap.
+                lines.append(f'PerformanceSet "{ca}"[1] PortCounters.{field}={min(value, most)}')
+    return lines

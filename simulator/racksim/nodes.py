@@ -12,9 +12,11 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import io
+import os
 import subprocess
 import sys
 import tarfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -73,10 +75,11 @@ def start_node(rack: Rack, host: str) -> None:
     name = container(rack, host)
     if node_state(rack, host) == "absent":
         raise SimError(f"start of {host}", f"container {name} does not exist", "Run `simulator/rack up`")
-    fabric.detach(rack, host)
+    if was_started(rack, host):
+        fabric.detach(rack, host)
     engine.docker("start", name, what=f"start of {host}")
     if isinstance(rack.host(host), Node):
-        fabric.sync(rack, host, powered=True, faults=faults(read_hw(rack, host)))
+        fabric.sync(rack, host, powered=True, view=effective(read_hw(rack, host)))
 
 
 def stop_node(rack: Rack, host: str, graceful: bool = True, timeout: int = STOP_TIMEOUT_S) -> None:
@@ -91,12 +94,12 @@ def stop_node(rack: Rack, host: str, graceful: bool = True, timeout: int = STOP_
         if done.returncode != 0 and node_state(rack, host) == "on":
             raise SimError(f"power-off of {host}", done.stderr.decode(errors="replace"), "See `docker ps`")
     if isinstance(rack.host(host), Node):
-        fabric.sync(rack, host, powered=False, faults=[])
+        fabric.sync(rack, host, powered=False, view=read_hw(rack, host))
 
 
 def power_on(rack: Rack, node: str) -> None:
     """What the power button does: pending BIOS values and firmware become current, then the node boots."""
-    power = _hardware_module("power")
+    power = hardware_module("power")
     if node_state(rack, node) == "on":
         return
     update_hw(rack, node, power.power_on)
@@ -113,13 +116,16 @@ def create_node(rack: Rack, node: str) -> None:
     if node_state(rack, node) != "absent":
         stop_node(rack, node, graceful=False)
         engine.docker("rm", "--force", name, what=f"removal of {node}'s container")
-    reference = image.tag()
-    if engine.docker_try("image", "inspect", reference).returncode != 0:
-        # The checkout changed under a running rack: reimage with what the rack runs.
-        reference = _rack_image(rack) or reference
+    # A reimage installs what the rack was made from, also when the checkout has changed since.
+    reference = _rack_image(rack) or image.tag()
     argv = ["create", "--name", name, "--hostname", node, *_container_flags(rack, host), reference]
     engine.docker(*argv, what=f"container of {node}", remedy="See the message; `simulator/rack build` makes the image")
-    engine.docker("cp", "-", f"{name}:/", what=f"keys of {node}", stdin=_identity(rack, host))
+    try:
+        engine.docker("cp", "-", f"{name}:/", what=f"keys of {node}", stdin=_identity(rack, host))
+    except BaseException:
+        # Interrupted: half a host would be taken for a whole one by the next `up`.
+        engine.docker_try("rm", "--force", name)
+        raise
 
 
 def remember_image(rack: Rack, reference: str) -> None:
@@ -180,7 +186,7 @@ def _tar(files: Mapping[str, tuple[bytes, int]]) -> bytes:
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         for name, (data, mode) in files.items():
             info = tarfile.TarInfo(name)
-            info.size, info.mode = len(data), mode
+            info.size, info.mode, info.mtime = len(data), mode, time.time()
             tar.addfile(info, io.BytesIO(data))
     return buffer.getvalue()
 
@@ -190,40 +196,81 @@ def _tar(files: Mapping[str, tuple[bytes, int]]) -> bytes:
 
 def read_hw(rack: Rack, node: str) -> dict[str, Any]:
     """The node's hardware description, out of its volume; the node may be off."""
-    name = container(rack, node)
-    done = engine.docker_try("cp", f"{name}:{HW_DIR}/{HW_FILE}", "-")
+    done = engine.docker_try("cp", f"{container(rack, node)}:{HW_DIR}/{HW_FILE}", "-")
     if done.returncode != 0:
-        raise SimError(
-            f"hardware description of {node}",
-            done.stderr.decode(errors="replace") or "it cannot be read",
-            "Run `simulator/rack up`",
-        )
+        observed = done.stderr.decode(errors="replace") or "it cannot be read"
+        raise SimError(f"hardware description of {node}", observed, "Run `simulator/rack up`")
     with tarfile.open(fileobj=io.BytesIO(done.stdout)) as tar:
         member = tar.extractfile(HW_FILE)
-        text = member.read() if member else b""
-    description = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        return _parse_hw(node, member.read() if member else b"")
+
+
+def _parse_hw(node: str, text: bytes) -> dict[str, Any]:
+    try:
+        description = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except yaml.YAMLError as error:
+        raise SimError(
+            f"hardware description of {node}", " ".join(str(error).split()), "Run `simulator/rack up --fresh`"
+        ) from None
     if not isinstance(description, dict):
         raise SimError(f"hardware description of {node}", "it is not a mapping", "Run `simulator/rack up --fresh`")
     return description
 
 
-def write_hw(rack: Rack, node: str, hw: Mapping[str, Any]) -> None:
-    """Put the description into the node's volume. `docker cp` replaces the file in one rename-free write: writers
-    hold the lock of `update_hw`, and the tools in the node read again when they meet half a file."""
+def _dump_hw(hw: Mapping[str, Any]) -> bytes:
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    text = yaml.dump(dict(hw), Dumper=dumper, sort_keys=False, width=120)
-    data = _tar({HW_FILE: (text.encode(), 0o644)})
-    engine.docker(
-        "cp", "-", f"{container(rack, node)}:{HW_DIR}", what=f"hardware description of {node}", stdin=data
-    )
+    text: str = yaml.dump(dict(hw), Dumper=dumper, sort_keys=False, width=120)
+    return text.encode()
+
+
+def write_hw(rack: Rack, node: str, hw: Mapping[str, Any]) -> None:
+    """Put the description into the node's volume. To change one, use `update_hw`: it holds the lock."""
+    data = _tar({HW_FILE: (_dump_hw(hw), 0o644)})
+    engine.docker("cp", "-", f"{container(rack, node)}:{HW_DIR}", what=f"hardware description of {node}", stdin=data)
 
 
 def update_hw(rack: Rack, node: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
-    """Read, change, write under the node's lock. Returns what was written; `change` returns the new description."""
+    """Read, change, write under the node's lock. Returns what was written; `change` returns the new description.
+
+    A running node's tools change the description too: then the lock is the one they take, held in the node.
+    """
     with hw_lock(rack, node):
+        if node_state(rack, node) == "on":
+            return _update_inside(rack, node, change)
         hw = change(read_hw(rack, node))
         write_hw(rack, node, hw)
         return hw
+
+
+_UPDATE_SCRIPT = f"""cd {HW_DIR} && cat {HW_FILE} && printf '\\0' && cat > {HW_FILE}.new || exit 1
+if [ -s {HW_FILE}.new ]; then mv {HW_FILE}.new {HW_FILE}; else rm -f {HW_FILE}.new; exit 1; fi"""
+"""Under the lock: give the description out, end it with a zero byte, take the new one in, put it in place at once."""
+
+
+def _update_inside(rack: Rack, node: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
+    argv = ["docker", "exec", "--interactive", container(rack, node)]
+    argv += ["flock", "--timeout", "30", f"{HW_DIR}/.lock", "/bin/sh", "-c", _UPDATE_SCRIPT]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        text = bytearray()
+        while not text.endswith(b"\0") and (chunk := os.read(process.stdout.fileno(), 1 << 16)):
+            text += chunk
+        try:
+            if not text.endswith(b"\0"):
+                observed = process.stderr.read().decode(errors="replace") or "it cannot be read"
+                raise SimError(f"hardware description of {node}", observed, "Run the command again")
+            hw = change(_parse_hw(node, bytes(text[:-1])))
+            process.stdin.write(_dump_hw(hw))
+        finally:
+            # Without input the script leaves the description as it was.
+            process.stdin.close()
+            process.stdin = None
+            errors = process.stderr.read().decode(errors="replace")
+    if process.returncode != 0:
+        raise SimError(f"hardware description of {node}", errors or "it was not written", "Run the command again")
+    return hw
 
 
 @contextlib.contextmanager
@@ -236,14 +283,31 @@ def hw_lock(rack: Rack, node: str) -> Iterator[None]:
         yield
 
 
+def ensure_hw(rack: Rack, node: str) -> dict[str, Any]:
+    """The node's description; a new volume gets hardware fresh from the factory, with the rack file's faults."""
+    with hw_lock(rack, node):
+        probe = engine.docker_try("cp", f"{container(rack, node)}:{HW_DIR}/{HW_FILE}", "-")
+        if probe.returncode == 0:
+            return read_hw(rack, node)
+        hw = factory_hw(rack, node)
+        write_hw(rack, node, hw)
+        return hw
+
+
 def factory_hw(rack: Rack, node: str) -> dict[str, Any]:
     """The description a node leaves the factory with."""
-    description: dict[str, Any] = _hardware_module("describe").build(rack.file, node)
+    description: dict[str, Any] = hardware_module("describe").build(rack.file, node)
     return description
 
 
 def faults(hw: Mapping[str, Any]) -> list[str]:
     return [str(fault) for fault in hw.get("faults") or []]
+
+
+def effective(hw: dict[str, Any]) -> dict[str, Any]:
+    """The hardware with its faults applied: what the tools in the node see."""
+    view: dict[str, Any] = hardware_module("faults").effective(hw)
+    return view
 
 
 def exec_in(
@@ -253,7 +317,7 @@ def exec_in(
     return engine.docker_try("exec", "--interactive", container(rack, host), *argv, stdin=stdin, timeout=timeout)
 
 
-def _hardware_module(name: str) -> Any:
+def hardware_module(name: str) -> Any:
     """A module of the simulated hardware (simulator/simhw), which is also what runs in the nodes."""
     import importlib
 

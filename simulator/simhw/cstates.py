@@ -48,11 +48,11 @@ _COUPLED: dict[str, list[tuple[str, str, dict[str, str]]]] = {
 }
 
 
-def couple_bios(vendor: str, values: dict[str, Any]) -> dict[str, Any]:
-    """BIOS values with the vendor's profile attributes carried through."""
-    new = dict(values)
+def apply_bios(vendor: str, current: dict[str, Any], pending: dict[str, Any]) -> dict[str, Any]:
+    """Current values after the pending ones were taken over; a profile that was chosen carries its attributes along."""
+    new = {**current, **pending}
     for attribute, value, sets in _COUPLED.get(vendor, []):
-        if new.get(attribute) == value:
+        if pending.get(attribute) == value:
             new.update({k: v for k, v in sets.items() if k in new})
     return new
 

@@ -226,7 +226,9 @@ def _leaf(index: int, count: int) -> str:
     return "leaf1" if index < max(1, count // 2) or count == 1 else "leaf2"
 
 
-def _hcas(board: dict[str, Any], rack_id: int, node_index: int, link_layer: str, numa: list[int]) -> list[dict[str, Any]]:
+def _hcas(
+    board: dict[str, Any], rack_id: int, node_index: int, link_layer: str, numa: list[int]
+) -> list[dict[str, Any]]:
     count = len(board["nic_buses"])
     result = []
     for i, bus in enumerate(board["nic_buses"]):
@@ -255,7 +257,9 @@ def _hcas(board: dict[str, Any], rack_id: int, node_index: int, link_layer: str,
     return result
 
 
-def _firmware(board: dict[str, Any], vendor: str, gpus: list[dict[str, Any]], hcas: list[dict[str, Any]]) -> dict[str, Any]:
+def _firmware(
+    board: dict[str, Any], vendor: str, gpus: list[dict[str, Any]], hcas: list[dict[str, Any]]
+) -> dict[str, Any]:
     current: dict[str, str] = {"BIOS": _SYSTEM[vendor]["bios"], "BMC": _SYSTEM[vendor]["bmc"]}
     sxm = board["chassis"] == "SXM"
     for g in gpus:
@@ -340,8 +344,12 @@ def build(rack: Any, node: str) -> dict[str, Any]:
             "memory_mib": board["memory_mib"],
             "power_limit_w": board["power_w"],
             "pcie": {"gen": 5, "width": 16},
-            "ecc": {"volatile_corrected": 0, "volatile_uncorrected": 0, "aggregate_corrected": 0,
-                    "aggregate_uncorrected": 0},
+            "ecc": {
+                "volatile_corrected": 0,
+                "volatile_uncorrected": 0,
+                "aggregate_corrected": 0,
+                "aggregate_uncorrected": 0,
+            },
             "remap": {"correctable": 0, "uncorrectable": 0, "pending": False, "failed": False},
             "mig": False,
         }
@@ -381,8 +389,12 @@ def build(rack: Any, node: str) -> dict[str, Any]:
         "numa": numa,
         "gpus": gpus,
         "gpu_board": {"device_id": board["device_id"], "subsystem_id": board["subsystem_id"], "part": board["part"]},
-        "nvlink": {"links": board["links"], "mesh": board["mesh"],
-                   "width": board.get("width", board["links"]), "speed_gbs": 26.562},
+        "nvlink": {
+            "links": board["links"],
+            "mesh": board["mesh"],
+            "width": board.get("width", board["links"]),
+            "speed_gbs": 26.562,
+        },
         "nvswitches": [{"index": i} for i in range(board["nvswitches"])],
         "hcas": hcas,
         "driver": {"cuda": "13.0"},
@@ -397,7 +409,7 @@ def build(rack: Any, node: str) -> dict[str, Any]:
         "ib": {"server": f"172.31.{rack_id}.2", "port": 7070, "peers": _peers(rack, rack_id)},
         "rdma": {"direct_us": 1.45, "switch_us": 0.2, "bandwidth_share": 0.98},
         "nccl": {"share": 1.0},
-        "engine": {"model": "sim-8b", "tokens_per_s": 120.0, "weights": "/var/lib/gpu_rack/weights"},
+        "engine": {"model": "sim-8b", "tokens_per_s": 120.0, "weights": "/srv/models/tiny-llama"},
         "clock": {},
         "faults": list(own.get("faults") or []),
         "counters": {"power_cycles": 0, "installs": 0},

@@ -20,7 +20,7 @@ def installed() -> str | None:
         names = os.listdir(store.path(LIBRARY_DIR))
     except FileNotFoundError:
         return None
-    versions = [n[len(_NVML):] for n in names if n.startswith(_NVML) and n[len(_NVML):].count(".") == 2]
+    versions = [n[len(_NVML) :] for n in names if n.startswith(_NVML) and n[len(_NVML) :].count(".") == 2]
     return max(versions) if versions else None
 
 

@@ -26,7 +26,8 @@ XIDS: dict[int, str] = {
     "framebuffer at partition 0, subpartition 0.",
     63: "pid='<unknown>', name=<unknown>, Row Remapper: New row marked for remapping, reset gpu to activate.",
     64: "pid='<unknown>', name=<unknown>, Row Remapper: Error: All reserved rows for bank are remapped.",
-    74: "pid='<unknown>', name=<unknown>, NVLink: fatal error detected on link 3(0x10000, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)",
+    74: "pid='<unknown>', name=<unknown>, NVLink: fatal error detected on link 3(0x10000, 0x0, 0x0, 0x0, 0x0, 0x0, "
+    "0x0)",
     79: "pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
     94: "pid=4242, name=python3, Contained: CE User Channel (0x9). RST: No, D-RST: No",
     95: "pid=4242, name=python3, Uncontained: FBHUB. RST: Yes, D-RST: No",
@@ -266,6 +267,11 @@ def _service(hw: Hw, m: Match) -> None:
     hw["kernel"]["services"][m["unit"]] = m["value"]
 
 
+def _engine(hw: Hw, m: Match) -> None:
+    """For one inference unit (`engine iu0: …`), or for all of the node."""
+    hw["engine"].setdefault("faults", {})["*" if m["iu"] is None else f"iu{int(m['iu'])}"] = m["value"]
+
+
 def _fm_version(hw: Hw, m: Match) -> None:
     hw["driver"]["fabricmanager"] = m["value"]
     hw["kernel"]["restart"].append("nvidia-fabricmanager.service")
@@ -300,126 +306,329 @@ _VERSION = r"(?P<value>[0-9A-Za-z][0-9A-Za-z.\-_]*)"
 
 CATALOG: tuple[Fault, ...] = (
     # --- GPUs
-    Fault(rf"{_G}: fell off the bus", "gpu 3: fell off the bus",
-          "nvidia-smi cannot open the GPU ('GPU is lost', rc 15), Xid 79 in the kernel log", _gpu_lost),
-    Fault(rf"{_G}: missing", "gpu 3: missing",
-          "the GPU is not there after boot: one fewer in every list", _gpu_set("state", "missing")),
-    Fault(rf"{_G}: product (?P<value>.+)", "gpu 3: product NVIDIA H200",
-          "another GPU model in that slot", _gpu_set("product")),
-    Fault(rf"{_G}: vbios {_VERSION}", "gpu 3: vbios 96.00.89.00.01",
-          "the GPU runs another VBIOS than the firmware inventory says", _gpu_set("vbios_override")),
-    Fault(rf"{_G}: temperature (?P<value>\d+)", "gpu 3: temperature 91",
-          "GPU temperature in C", _gpu_set("temperature")),
-    Fault(rf"ecc {_G}: (?P<kind>uncorrected|corrected) (?P<value>\d+)", "ecc gpu 1: uncorrected 2",
-          "ECC errors, volatile and aggregate", _ecc),
+    Fault(
+        rf"{_G}: fell off the bus",
+        "gpu 3: fell off the bus",
+        "nvidia-smi cannot open the GPU ('GPU is lost', rc 15), Xid 79 in the kernel log",
+        _gpu_lost,
+    ),
+    Fault(
+        rf"{_G}: missing",
+        "gpu 3: missing",
+        "the GPU is not there after boot: one fewer in every list",
+        _gpu_set("state", "missing"),
+    ),
+    Fault(
+        rf"{_G}: product (?P<value>.+)",
+        "gpu 3: product NVIDIA H200",
+        "another GPU model in that slot",
+        _gpu_set("product"),
+    ),
+    Fault(
+        rf"{_G}: vbios {_VERSION}",
+        "gpu 3: vbios 96.00.89.00.01",
+        "the GPU runs another VBIOS than the firmware inventory says",
+        _gpu_set("vbios_override"),
+    ),
+    Fault(
+        rf"{_G}: temperature (?P<value>\d+)", "gpu 3: temperature 91", "GPU temperature in C", _gpu_set("temperature")
+    ),
+    Fault(
+        rf"ecc {_G}: (?P<kind>uncorrected|corrected) (?P<value>\d+)",
+        "ecc gpu 1: uncorrected 2",
+        "ECC errors, volatile and aggregate",
+        _ecc,
+    ),
     Fault(rf"ecc {_G}: off", "ecc gpu 1: off", "ECC mode disabled", _gpu_set("ecc_mode", "Disabled")),
-    Fault(rf"remap {_G}: (?P<value>pending|failed)", "remap gpu 1: pending",
-          "row remapping pending (needs a reset) or failed", _remap),
-    Fault(rf"pcie {_G}: (?P<value>x(?:1|2|4|8)|gen[1-4])", "pcie gpu 2: x8",
-          "PCIe link trained narrower or slower than the slot", _pcie),
-    Fault(rf"clocks {_G}: (?P<value>{'|'.join(CLOCK_REASONS)})", "clocks gpu 2: hw slowdown",
-          "a clocks event reason is Active", _clocks),
+    Fault(
+        rf"remap {_G}: (?P<value>pending|failed)",
+        "remap gpu 1: pending",
+        "row remapping pending (needs a reset) or failed",
+        _remap,
+    ),
+    Fault(
+        rf"pcie {_G}: (?P<value>x(?:1|2|4|8)|gen[1-4])",
+        "pcie gpu 2: x8",
+        "PCIe link trained narrower or slower than the slot",
+        _pcie,
+    ),
+    Fault(
+        rf"clocks {_G}: (?P<value>{'|'.join(CLOCK_REASONS)})",
+        "clocks gpu 2: hw slowdown",
+        "a clocks event reason is Active",
+        _clocks,
+    ),
     Fault(rf"mig {_G}: on", "mig gpu 0: on", "MIG mode enabled", _gpu_set("mig", True)),
-    Fault(rf"persistence {_G}: off", "persistence gpu 0: off",
-          "persistence mode stays off", _gpu_set("persistence", "off")),
-    Fault(rf"recovery {_G}: (?P<value>reset|reboot|drain p2p|drain and reset)", "recovery gpu 4: reboot",
-          "the driver asks for this recovery action", _recovery),
-    Fault(rf"xid (?P<xid>{'|'.join(str(x) for x in XIDS)}) {_G}", "xid 79 gpu 3",
-          f"an NVRM Xid line in the kernel log (known: {', '.join(str(x) for x in XIDS)})", _xid),
+    Fault(
+        rf"persistence {_G}: off",
+        "persistence gpu 0: off",
+        "persistence mode stays off",
+        _gpu_set("persistence", "off"),
+    ),
+    Fault(
+        rf"recovery {_G}: (?P<value>reset|reboot|drain p2p|drain and reset)",
+        "recovery gpu 4: reboot",
+        "the driver asks for this recovery action",
+        _recovery,
+    ),
+    Fault(
+        rf"xid (?P<xid>{'|'.join(str(x) for x in XIDS)}) {_G}",
+        "xid 79 gpu 3",
+        f"an NVRM Xid line in the kernel log (known: {', '.join(str(x) for x in XIDS)})",
+        _xid,
+    ),
     # --- NVLink and fabric
-    Fault(r"link (?P<a>\d)-(?P<b>\d): (?P<value>NV\d{1,2}|PIX|PXB|PHB|NODE|SYS)", "link 0-2: NV17",
-          "this cell of nvidia-smi topo -m, both directions", _cell),
-    Fault(rf"affinity {_G} {_H}: (?P<value>PIX|PXB|PHB|NODE|SYS)", "affinity gpu 2 mlx5_2: SYS",
-          "this GPU-NIC cell of nvidia-smi topo -m, both directions", _nic_cell),
-    Fault(r"nvlink (?P<gpu>\d)/(?P<link>\d{1,2}): down", "nvlink 3/5: down",
-          "one link of one GPU inactive: nvlink -s shows <inactive>, its pairs lose one NV#", _link_down),
-    Fault(r"nvlink (?P<gpu>\d)/(?P<link>\d{1,2}): speed (?P<value>\d+(?:\.\d+)?)", "nvlink 3/5: speed 13.281",
-          "one link runs at this speed in GB/s", _link_speed),
-    Fault(r"nvlink (?P<gpu>\d)/(?P<link>\d{1,2}): (?P<kind>replay|recovery|crc) errors (?P<value>\d+)",
-          "nvlink 3/5: crc errors 12", "error counters of one link (nvlink -e)", _link_errors),
-    Fault(r"fabric: in progress", "fabric: in progress",
-          "no GPU finishes its fabric registration", _fabric("In Progress", "N/A")),
-    Fault(rf"fabric {_G}: in progress", "fabric gpu 5: in progress",
-          "one GPU does not finish its fabric registration", _fabric("In Progress", "N/A")),
-    Fault(r"fabric: insufficient resources", "fabric: insufficient resources",
-          "fabric state Completed, but status Insufficient Resources", _fabric("Completed", "Insufficient Resources")),
-    Fault(rf"fabricmanager: version {_VERSION}", "fabricmanager: version 580.82.07",
-          "nv-fabricmanager is of another version than the driver: it refuses to start", _fm_version),
-    Fault(r"driver: mismatch", "driver: mismatch",
-          "nvidia-smi: Driver/library version mismatch (rc 18)", _set("driver", "mismatch", value=True)),
-    Fault(r"driver: not loaded", "driver: not loaded",
-          "nvidia-smi cannot communicate with the NVIDIA driver (rc 9)", _set("driver", "unloaded", value=True)),
+    Fault(
+        r"link (?P<a>\d)-(?P<b>\d): (?P<value>NV\d{1,2}|PIX|PXB|PHB|NODE|SYS)",
+        "link 0-2: NV17",
+        "this cell of nvidia-smi topo -m, both directions",
+        _cell,
+    ),
+    Fault(
+        rf"affinity {_G} {_H}: (?P<value>PIX|PXB|PHB|NODE|SYS)",
+        "affinity gpu 2 mlx5_2: SYS",
+        "this GPU-NIC cell of nvidia-smi topo -m, both directions",
+        _nic_cell,
+    ),
+    Fault(
+        r"nvlink (?P<gpu>\d)/(?P<link>\d{1,2}): down",
+        "nvlink 3/5: down",
+        "one link of one GPU inactive: nvlink -s shows <inactive>, its pairs lose one NV#",
+        _link_down,
+    ),
+    Fault(
+        r"nvlink (?P<gpu>\d)/(?P<link>\d{1,2}): speed (?P<value>\d+(?:\.\d+)?)",
+        "nvlink 3/5: speed 13.281",
+        "one link runs at this speed in GB/s",
+        _link_speed,
+    ),
+    Fault(
+        r"nvlink (?P<gpu>\d)/(?P<link>\d{1,2}): (?P<kind>replay|recovery|crc) errors (?P<value>\d+)",
+        "nvlink 3/5: crc errors 12",
+        "error counters of one link (nvlink -e)",
+        _link_errors,
+    ),
+    Fault(
+        r"fabric: in progress",
+        "fabric: in progress",
+        "no GPU finishes its fabric registration",
+        _fabric("In Progress", "N/A"),
+    ),
+    Fault(
+        rf"fabric {_G}: in progress",
+        "fabric gpu 5: in progress",
+        "one GPU does not finish its fabric registration",
+        _fabric("In Progress", "N/A"),
+    ),
+    Fault(
+        r"fabric: insufficient resources",
+        "fabric: insufficient resources",
+        "fabric state Completed, but status Insufficient Resources",
+        _fabric("Completed", "Insufficient Resources"),
+    ),
+    Fault(
+        rf"fabricmanager: version {_VERSION}",
+        "fabricmanager: version 580.82.07",
+        "nv-fabricmanager is of another version than the driver: it refuses to start",
+        _fm_version,
+    ),
+    Fault(
+        r"driver: mismatch",
+        "driver: mismatch",
+        "nvidia-smi: Driver/library version mismatch (rc 18)",
+        _set("driver", "mismatch", value=True),
+    ),
+    Fault(
+        r"driver: not loaded",
+        "driver: not loaded",
+        "nvidia-smi cannot communicate with the NVIDIA driver (rc 9)",
+        _set("driver", "unloaded", value=True),
+    ),
     # --- NCCL
-    Fault(r"nccl: (?P<value>\d{1,3})%", "nccl: 60%",
-          "all_reduce_perf reaches this share of the usual bandwidth", _set("nccl", "share", number=True, scale=0.01)),
+    Fault(
+        r"nccl: (?P<value>\d{1,3})%",
+        "nccl: 60%",
+        "all_reduce_perf reaches this share of the usual bandwidth",
+        _set("nccl", "share", number=True, scale=0.01),
+    ),
     Fault(r"nccl: wrong", "nccl: wrong", "#wrong above 0 in the last rows", _set("nccl", "wrong", value=3)),
-    Fault(r"nccl: cut off", "nccl: cut off",
-          "all_reduce_perf ends in the middle of its table, rc 0", _set("nccl", "cut", value=True)),
-    Fault(r"nccl: fails", "nccl: fails",
-          "all_reduce_perf stops with an unhandled system error", _set("nccl", "fails", value=True)),
+    Fault(
+        r"nccl: cut off",
+        "nccl: cut off",
+        "all_reduce_perf ends in the middle of its table, rc 0",
+        _set("nccl", "cut", value=True),
+    ),
+    Fault(
+        r"nccl: fails",
+        "nccl: fails",
+        "all_reduce_perf stops with an unhandled system error",
+        _set("nccl", "fails", value=True),
+    ),
     # --- HCAs and ports
-    Fault(rf"port {_H}: (?P<value>Polling|Initializing|Armed|Disabled|Down)", "port mlx5_1: Polling",
-          "logical/physical port state", _port_state),
-    Fault(rf"port {_H}: rate (?P<value>\d+)", "port mlx5_1: rate 200",
-          "link trained at this rate in Gb/s", _hca_set("rate_gbps", number=True)),
+    Fault(
+        rf"port {_H}: (?P<value>Polling|Initializing|Armed|Disabled|Down)",
+        "port mlx5_1: Polling",
+        "logical/physical port state",
+        _port_state,
+    ),
+    Fault(
+        rf"port {_H}: rate (?P<value>\d+)",
+        "port mlx5_1: rate 200",
+        "link trained at this rate in Gb/s",
+        _hca_set("rate_gbps", number=True),
+    ),
     Fault(rf"port {_H}: ethernet", "port mlx5_1: ethernet", "link layer Ethernet on an IB rail", _port_ethernet),
-    Fault(rf"port {_H}: firmware {_VERSION}", "port mlx5_1: firmware 28.39.1002", "another HCA firmware", _hca_firmware),
-    Fault(rf"port {_H}: symbol errors (?P<value>\d+)", "port mlx5_1: symbol errors 5000",
-          "SymbolErrorCounter of the port", _port_count("symbol_errors")),
-    Fault(rf"port {_H}: link downed (?P<value>\d+)", "port mlx5_1: link downed 3",
-          "LinkDownedCounter of the port", _port_count("link_downed")),
+    Fault(
+        rf"port {_H}: firmware {_VERSION}", "port mlx5_1: firmware 28.39.1002", "another HCA firmware", _hca_firmware
+    ),
+    Fault(
+        rf"port {_H}: symbol errors (?P<value>\d+)",
+        "port mlx5_1: symbol errors 5000",
+        "SymbolErrorCounter of the port",
+        _port_count("symbol_errors"),
+    ),
+    Fault(
+        rf"port {_H}: link downed (?P<value>\d+)",
+        "port mlx5_1: link downed 3",
+        "LinkDownedCounter of the port",
+        _port_count("link_downed"),
+    ),
     Fault(rf"hca {_H}: missing", "hca mlx5_5: missing", "the adapter is not on the bus", _hca_missing),
-    Fault(rf"loss {_H}: (?P<value>\d+(?:\.\d+)?)%", "loss mlx5_1: 0.1%",
-          "ibping through this port loses this share of its packets", _port_number("loss", 0.01)),
-    Fault(rf"latency {_H}: \+(?P<value>\d+(?:\.\d+)?)us", "latency mlx5_1: +1us",
-          "one cable: every path through this port is slower", _port_number("extra_us")),
+    Fault(
+        rf"loss {_H}: (?P<value>\d+(?:\.\d+)?)%",
+        "loss mlx5_1: 0.1%",
+        "ibping through this port loses this share of its packets",
+        _port_number("loss", 0.01),
+    ),
+    Fault(
+        rf"latency {_H}: \+(?P<value>\d+(?:\.\d+)?)us",
+        "latency mlx5_1: +1us",
+        "one cable: every path through this port is slower",
+        _port_number("extra_us"),
+    ),
     Fault(r"latency: \+(?P<value>\d+(?:\.\d+)?)us", "latency: +1us", "every port of the node is slower", _latency_all),
-    Fault(r"latency leaf (?P<leaf>[a-z]+\d+): \+(?P<value>\d+(?:\.\d+)?)us", "latency leaf leaf1: +1us",
-          "every path of this node through that leaf is slower (set it on every node for a bad leaf)", _latency_leaf),
-    Fault(rf"bandwidth {_H}: (?P<value>\d{{1,3}})%", "bandwidth mlx5_1: 50%",
-          "ib_write_bw through this port reaches this share", _port_number("bandwidth", 0.01)),
+    Fault(
+        r"latency leaf (?P<leaf>[a-z]+\d+): \+(?P<value>\d+(?:\.\d+)?)us",
+        "latency leaf leaf1: +1us",
+        "every path of this node through that leaf is slower (set it on every node for a bad leaf)",
+        _latency_leaf,
+    ),
+    Fault(
+        rf"bandwidth {_H}: (?P<value>\d{{1,3}})%",
+        "bandwidth mlx5_1: 50%",
+        "ib_write_bw through this port reaches this share",
+        _port_number("bandwidth", 0.01),
+    ),
     # --- CPU, BIOS, firmware, NUMA
-    Fault(r"cstate cpu (?P<cpu>\d{1,3}): (?P<value>C\w+) enabled", "cstate cpu 7: C6 enabled",
-          "one CPU offers a deep idle state, enabled, and its residency grows", _cstate),
-    Fault(r"cstates: kernel ignores bios", "cstates: kernel ignores bios",
-          "intel_idle uses its own table whatever the BIOS says", _set("cstates", "kernel_ignores_bios", value=True)),
-    Fault(r"bios: ignores writes", "bios: ignores writes",
-          "the BMC accepts BIOS settings and nothing changes at power-on", _set("bios", "ignore_writes", value=True)),
-    Fault(r"firmware(?: (?P<value>[A-Za-z0-9_]+))?: update fails", "firmware: update fails",
-          "accepted firmware (all, or one component) is not there after the power-on", _stuck),
+    Fault(
+        r"cstate cpu (?P<cpu>\d{1,3}): (?P<value>C\w+) enabled",
+        "cstate cpu 7: C6 enabled",
+        "one CPU offers a deep idle state, enabled, and its residency grows",
+        _cstate,
+    ),
+    Fault(
+        r"cstates: kernel ignores bios",
+        "cstates: kernel ignores bios",
+        "intel_idle uses its own table whatever the BIOS says",
+        _set("cstates", "kernel_ignores_bios", value=True),
+    ),
+    Fault(
+        r"bios: ignores writes",
+        "bios: ignores writes",
+        "the BMC accepts BIOS settings and nothing changes at power-on",
+        _set("bios", "ignore_writes", value=True),
+    ),
+    Fault(
+        r"firmware(?: (?P<value>[A-Za-z0-9_]+))?: update fails",
+        "firmware: update fails",
+        "accepted firmware (all, or one component) is not there after the power-on",
+        _stuck,
+    ),
     Fault(rf"numa {_G}: (?P<value>\d)", "numa gpu 2: 1", "the GPU reports another NUMA node", _numa_gpu),
     Fault(r"numa: off", "numa: off", "the host was booted with one NUMA node", _numa_off),
-    Fault(r"numactl: ignores binding", "numactl: ignores binding",
-          "numactl runs the command unbound", _set("numactl", "unbound", value=True)),
+    Fault(
+        r"numactl: ignores binding",
+        "numactl: ignores binding",
+        "numactl runs the command unbound",
+        _set("numactl", "unbound", value=True),
+    ),
     # --- clock
-    Fault(r"clock: unsynchronised", "clock: unsynchronised",
-          "UDP 123 is dropped in the node: chronyd loses its servers", _set("kernel", "clock_drop", value=True)),
-    Fault(r"clock: offset (?P<value>-?\d+(?:\.\d+)?)ms", "clock: offset 250ms",
-          "every time server answers with this error", _set("kernel", "clock_offset_s", number=True, scale=0.001)),
-    Fault(r"clock: local only", "clock: local only",
-          "UDP 123 is dropped and chronyd serves its own clock as a reference", _set("kernel", "clock_local", value=True)),
-    Fault(r"clock: wrong servers", "clock: wrong servers",
-          "chronyd has a time server nobody configured", _set("kernel", "clock_foreign", value=True)),
+    Fault(
+        r"clock: unsynchronised",
+        "clock: unsynchronised",
+        "UDP 123 is dropped in the node: chronyd loses its servers",
+        _set("kernel", "clock_drop", value=True),
+    ),
+    Fault(
+        r"clock: offset (?P<value>-?\d+(?:\.\d+)?)ms",
+        "clock: offset 250ms",
+        "every time server answers with this error",
+        _set("kernel", "clock_offset_s", number=True, scale=0.001),
+    ),
+    Fault(
+        r"clock: local only",
+        "clock: local only",
+        "UDP 123 is dropped and chronyd serves its own clock as a reference",
+        _set("kernel", "clock_local", value=True),
+    ),
+    Fault(
+        r"clock: wrong servers",
+        "clock: wrong servers",
+        "chronyd has a time server nobody configured",
+        _set("kernel", "clock_foreign", value=True),
+    ),
     # --- serving
-    Fault(r"engine: never answers", "engine: never answers",
-          "the engine accepts requests and never answers", _set("engine", "fault", value="never answers")),
-    Fault(r"engine: no token", "engine: no token",
-          "the engine is healthy and its answers hold no token", _set("engine", "fault", value="no token")),
-    Fault(r"engine: not ready", "engine: not ready",
-          "the engine never becomes healthy", _set("engine", "fault", value="not ready")),
-    Fault(r"engine: crashes", "engine: crashes",
-          "the engine exits during start", _set("engine", "fault", value="crashes")),
-    Fault(r"engine: slow (?P<value>\d+(?:\.\d+)?) tokens/s", "engine: slow 2 tokens/s",
-          "decoding speed", _set("engine", "tokens_per_s", number=True)),
-    Fault(r"weights: corrupt", "weights: corrupt",
-          "one byte of the largest file under the weights directory is flipped", _set("kernel", "weights", value=True)),
-    Fault(r"service (?P<unit>[A-Za-z0-9@_.\-]+): (?P<value>stopped|killed)", "service consul.service: killed",
-          "a systemd unit is stopped, or killed without a goodbye, and kept down", _service),
+    Fault(
+        r"engine(?: iu(?P<iu>\d{1,2}))?: (?P<value>never answers)",
+        "engine: never answers",
+        "the engine accepts requests and never answers",
+        _engine,
+    ),
+    Fault(
+        r"engine(?: iu(?P<iu>\d{1,2}))?: (?P<value>no token)",
+        "engine: no token",
+        "the engine is healthy and its answers hold no token",
+        _engine,
+    ),
+    Fault(
+        r"engine(?: iu(?P<iu>\d{1,2}))?: (?P<value>not ready)",
+        "engine: not ready",
+        "the engine never becomes healthy",
+        _engine,
+    ),
+    Fault(
+        r"engine(?: iu(?P<iu>\d{1,2}))?: (?P<value>crashes)",
+        "engine: crashes",
+        "the engine exits during start",
+        _engine,
+    ),
+    Fault(
+        r"engine(?: iu(?P<iu>\d{1,2}))?: slow (?P<value>\d+(?:\.\d+)?) tokens/s",
+        "engine: slow 2 tokens/s",
+        "decoding speed",
+        _engine,
+    ),
+    Fault(
+        r"weights: corrupt",
+        "weights: corrupt",
+        "one byte of the largest file under the weights directory is flipped",
+        _set("kernel", "weights", value=True),
+    ),
+    Fault(
+        r"service (?P<unit>[A-Za-z0-9@_.\-]+): (?P<value>stopped|killed)",
+        "service consul.service: killed",
+        "a systemd unit is stopped, or killed without a goodbye, and kept down",
+        _service,
+    ),
     # --- any tool
-    Fault(r"tool (?P<tool>[A-Za-z0-9_\-]+): (?P<value>missing|hangs|garbage|empty|error exit 0|exit \d{1,3}|slow \d{1,4}s)",
-          "tool nvidia-smi: hangs",
-          "the tool is missing, hangs, prints garbage, prints nothing, prints an error with exit status 0, exits with a "
-          "status, or answers late", _tool),
+    Fault(
+        r"tool (?P<tool>[A-Za-z0-9_\-]+): (?P<value>missing|hangs|garbage|empty|error exit 0|exit \d{1,3}|slow "
+        r"\d{1,4}s)",
+        "tool nvidia-smi: hangs",
+        "the tool is missing, hangs, prints garbage, prints nothing, prints an error with exit status 0, exits with a "
+        "status, or answers late",
+        _tool,
+    ),
 )
 
 _COMPILED: list[tuple[re.Pattern[str], Fault]] = []
@@ -457,7 +666,11 @@ def parse(text: str, hw: Hw) -> Fault:
 def _view(hw: Hw) -> Hw:
     v = copy.deepcopy(hw)
     v["kernel"] = {
-        "xids": [], "missing_tools": [], "shimmed_tools": [], "services": {}, "restart": [],
+        "xids": [],
+        "missing_tools": [],
+        "shimmed_tools": [],
+        "services": {},
+        "restart": [],
     }
     v["tools"] = {}
     for key in ("nvlink", "driver", "bios", "firmware", "cstates", "rdma", "nccl", "engine", "numactl", "mlxconfig"):
@@ -473,14 +686,22 @@ def _view(hw: Hw) -> Hw:
         if _mlx(v, h["name"]).get("LINK_TYPE_P1"):
             h["link_layer"] = "ethernet" if link == "ETH" else "infiniband"
         h["firmware"] = v["firmware"]["current"].get(f"NIC_{h['rail'] + 1}", h.get("firmware", ""))
-        h["port"] = {"state": "Active", "phys": "LinkUp", "symbol_errors": 0, "link_downed": 0, "loss": 0.0,
-                     "extra_us": 0.0, "bandwidth": 1.0}
+        h["port"] = {
+            "state": "Active",
+            "phys": "LinkUp",
+            "symbol_errors": 0,
+            "link_downed": 0,
+            "loss": 0.0,
+            "extra_us": 0.0,
+            "bandwidth": 1.0,
+        }
     for g in v["gpus"]:
         number = int(g["index"]) + 1
         current = v["firmware"]["current"]
         g["vbios"] = current.get(f"HGX_FW_GPU_SXM_{number}", current.get(f"GPU_{number}_VBIOS", g.get("vbios", "")))
-        g["inforom"] = current.get(f"HGX_InfoROM_GPU_SXM_{number}",
-                                   current.get(f"GPU_{number}_InfoROM", g.get("inforom", "")))
+        g["inforom"] = current.get(
+            f"HGX_InfoROM_GPU_SXM_{number}", current.get(f"GPU_{number}_InfoROM", g.get("inforom", ""))
+        )
         g["pcie"].setdefault("current_gen", g["pcie"]["gen"])
         g["pcie"].setdefault("current_width", g["pcie"]["width"])
     return v

@@ -84,6 +84,7 @@ def _write(file: str, text: str) -> None:
     temporary = f"{file}.{os.getpid()}"
     with open(temporary, "w", encoding="utf-8") as f:
         f.write(text)
+    os.chmod(temporary, 0o644)  # engines and numactl of unprivileged units read it too
     os.replace(temporary, file)
 
 

@@ -8,7 +8,7 @@ import copy
 from typing import Any
 
 from simhw import faults
-from simhw.cstates import couple_bios
+from simhw.cstates import apply_bios
 
 
 def power_on(hw: dict[str, Any]) -> dict[str, Any]:
@@ -19,7 +19,7 @@ def power_on(hw: dict[str, Any]) -> dict[str, Any]:
     bios = new.setdefault("bios", {})
     pending = bios.get("pending") or {}
     if pending and not seen["bios"].get("ignore_writes"):
-        bios["current"] = couple_bios(str(new.get("vendor", "")), {**bios.get("current", {}), **pending})
+        bios["current"] = apply_bios(str(new.get("vendor", "")), bios.get("current") or {}, pending)
     bios["pending"] = {}
 
     firmware = new.setdefault("firmware", {})

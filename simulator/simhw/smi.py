@@ -140,7 +140,8 @@ def _table(hw: Hw, gpus: list[Hw], version: str) -> int:
             print(f"|{i:>4}  {g['product'][:24]:<24}  {mode:>7}  |   {g['bus_id']} Off |{errors:>21} |")
         memory = f"{driver.used_mib(g)}MiB / {g['memory_mib']:>6}MiB"
         print(
-            f"| N/A {_temperature(g):>4}C    P0          {int(_power(g)):>5}W / {g['power_limit_w']:>4}W | {memory:>22} |"
+            f"| N/A {_temperature(g):>4}C    P0          {int(_power(g)):>5}W / {g['power_limit_w']:>4}W | "
+            f"{memory:>22} |"
             "      0%      Default |"
         )
         print(f"|                                         |                        |{mig:>21} |")
@@ -153,7 +154,10 @@ def _table(hw: Hw, gpus: list[Hw], version: str) -> int:
     print("|" + "=" * 89 + "|")
     rows = [(order.index(g), p) for g in gpus for p in driver.processes(g)]
     for i, p in rows:
-        print(f"|{i:>5}   N/A  N/A {p['pid']:>16}      C   {str(p.get('name', ''))[:30]:<30} {p.get('used_mib', 0):>10}MiB |")
+        print(
+            f"|{i:>5}   N/A  N/A {p['pid']:>16}      C   {str(p.get('name', ''))[:30]:<30} "
+            f"{p.get('used_mib', 0):>10}MiB |"
+        )
     if not rows:
         print("|  No running processes found" + " " * 61 + "|")
     print(full)
@@ -205,8 +209,13 @@ def query_rows(hw: Hw, g: Hw, version: str) -> list[Row]:
     put(4, "Display Active", "Disabled")
     put(4, "Persistence Mode", "Enabled" if driver.persistence(hw, g) else "Disabled")
     put(4, "Addressing Mode", "HMM")
-    block("MIG Mode", [("Current", "Enabled" if g.get("mig") else "Disabled"),
-                       ("Pending", "Enabled" if g.get("mig") else "Disabled")])
+    block(
+        "MIG Mode",
+        [
+            ("Current", "Enabled" if g.get("mig") else "Disabled"),
+            ("Pending", "Enabled" if g.get("mig") else "Disabled"),
+        ],
+    )
     put(4, "Accounting Mode", "Disabled")
     put(4, "Accounting Mode Buffer Size", 4000)
     block("Driver Model", [("Current", "N/A"), ("Pending", "N/A")])
@@ -219,28 +228,59 @@ def query_rows(hw: Hw, g: Hw, version: str) -> list[Row]:
     put(4, "Board Part Number", hw["gpu_board"]["part"])
     put(4, "GPU Part Number", f"{hw['gpu_board']['device_id'][2:6]}-885-A1")
     put(4, "FRU Part Number", "N/A")
-    block("Platform Info", [
-        ("Chassis Serial Number", "N/A"), ("Slot Number", "N/A"), ("Tray Index", "N/A"), ("Host ID", "N/A"),
-        ("Peer Type", "N/A"), ("Module Id", int(g["index"]) + 1), ("GPU Fabric GUID", "N/A")])
-    block("Inforom Version", [
-        ("Image Version", g["inforom"]), ("OEM Object", "2.1"), ("ECC Object", "7.16"),
-        ("Power Management Object", "N/A")])
+    block(
+        "Platform Info",
+        [
+            ("Chassis Serial Number", "N/A"),
+            ("Slot Number", "N/A"),
+            ("Tray Index", "N/A"),
+            ("Host ID", "N/A"),
+            ("Peer Type", "N/A"),
+            ("Module Id", int(g["index"]) + 1),
+            ("GPU Fabric GUID", "N/A"),
+        ],
+    )
+    block(
+        "Inforom Version",
+        [
+            ("Image Version", g["inforom"]),
+            ("OEM Object", "2.1"),
+            ("ECC Object", "7.16"),
+            ("Power Management Object", "N/A"),
+        ],
+    )
     block("Inforom BBX Object Flush", [("Latest Timestamp", "N/A"), ("Latest Duration", "N/A")])
     block("GPU Operation Mode", [("Current", "N/A"), ("Pending", "N/A")])
     put(4, "GPU C2C Mode", "Disabled")
-    block("GPU Virtualization Mode", [
-        ("Virtualization Mode", "None"), ("Host VGPU Mode", "N/A"), ("vGPU Heterogeneous Mode", "N/A")])
+    block(
+        "GPU Virtualization Mode",
+        [("Virtualization Mode", "None"), ("Host VGPU Mode", "N/A"), ("vGPU Heterogeneous Mode", "N/A")],
+    )
     put(4, "GPU Recovery Action", g.get("recovery", "None"))
     put(4, "GSP Firmware Version", version)
     block("IBMNPU", [("Relaxed Ordering Mode", "N/A")])
-    block("PCI", [
-        ("Bus", f"0x{bus[9:11]}"), ("Device", "0x00"), ("Domain", "0x0000"), ("Base Classcode", "0x3"),
-        ("Sub Classcode", "0x2"), ("Device Id", hw["gpu_board"]["device_id"]), ("Bus Id", bus),
-        ("Sub System Id", hw["gpu_board"]["subsystem_id"])])
+    block(
+        "PCI",
+        [
+            ("Bus", f"0x{bus[9:11]}"),
+            ("Device", "0x00"),
+            ("Domain", "0x0000"),
+            ("Base Classcode", "0x3"),
+            ("Sub Classcode", "0x2"),
+            ("Device Id", hw["gpu_board"]["device_id"]),
+            ("Bus Id", bus),
+            ("Sub System Id", hw["gpu_board"]["subsystem_id"]),
+        ],
+    )
     head(8, "GPU Link Info")
     head(12, "PCIe Generation")
-    for key, value in (("Max", pcie["gen"]), ("Current", pcie["current_gen"]), ("Device Current", pcie["current_gen"]),
-                       ("Device Max", pcie["gen"]), ("Host Max", pcie["gen"])):
+    for key, value in (
+        ("Max", pcie["gen"]),
+        ("Current", pcie["current_gen"]),
+        ("Device Current", pcie["current_gen"]),
+        ("Device Max", pcie["gen"]),
+        ("Host Max", pcie["gen"]),
+    ):
         put(16, key, value)
     head(12, "Link Width")
     put(16, "Max", f"{pcie['width']}x")
@@ -248,8 +288,14 @@ def query_rows(hw: Hw, g: Hw, version: str) -> list[Row]:
     head(8, "Bridge Chip")
     put(12, "Type", "N/A")
     put(12, "Firmware", "N/A")
-    for key, value in (("Replays Since Reset", 0), ("Replay Number Rollovers", 0), ("Tx Throughput", "525 KB/s"),
-                       ("Rx Throughput", "472 KB/s"), ("Atomic Caps Outbound", "N/A"), ("Atomic Caps Inbound", "N/A")):
+    for key, value in (
+        ("Replays Since Reset", 0),
+        ("Replay Number Rollovers", 0),
+        ("Tx Throughput", "525 KB/s"),
+        ("Rx Throughput", "472 KB/s"),
+        ("Atomic Caps Outbound", "N/A"),
+        ("Atomic Caps Inbound", "N/A"),
+    ):
         put(8, key, value)
     put(4, "Fan Speed", "N/A")
     put(4, "Performance State", "P0")
@@ -258,16 +304,30 @@ def query_rows(hw: Hw, g: Hw, version: str) -> list[Row]:
     for key, label, extra in _REASONS:
         put(8 + extra, label, "Active" if key in active else "Not Active")
     put(8, "Display Clock Setting", "Not Active")
-    block("Clocks Event Reasons Counters", [
-        (label, f"{850000 if key in active else 0} us")
-        for label, key in (("SW Power Capping", "sw_power_cap"), ("Sync Boost", "sync_boost"),
-                           ("SW Thermal Slowdown", "sw_thermal_slowdown"), ("HW Thermal Slowdown", "hw_thermal_slowdown"),
-                           ("HW Power Braking", "hw_power_brake_slowdown"))])
+    block(
+        "Clocks Event Reasons Counters",
+        [
+            (label, f"{850000 if key in active else 0} us")
+            for label, key in (
+                ("SW Power Capping", "sw_power_cap"),
+                ("Sync Boost", "sync_boost"),
+                ("SW Thermal Slowdown", "sw_thermal_slowdown"),
+                ("HW Thermal Slowdown", "hw_thermal_slowdown"),
+                ("HW Power Braking", "hw_power_brake_slowdown"),
+            )
+        ],
+    )
     put(4, "Sparse Operation Mode", "N/A")
     used = driver.used_mib(g)
-    block("FB Memory Usage", [
-        ("Total", f"{g['memory_mib']} MiB"), ("Reserved", "634 MiB"), ("Used", f"{used} MiB"),
-        ("Free", f"{g['memory_mib'] - 634 - used} MiB")])
+    block(
+        "FB Memory Usage",
+        [
+            ("Total", f"{g['memory_mib']} MiB"),
+            ("Reserved", "634 MiB"),
+            ("Used", f"{used} MiB"),
+            ("Free", f"{g['memory_mib'] - 634 - used} MiB"),
+        ],
+    )
     block("BAR1 Memory Usage", [("Total", "131072 MiB"), ("Used", "1 MiB"), ("Free", "131071 MiB")])
     block("Conf Compute Protected Memory Usage", [("Total", "0 MiB"), ("Used", "0 MiB"), ("Free", "0 MiB")])
     put(4, "Compute Mode", "Default")
@@ -279,9 +339,13 @@ def query_rows(hw: Hw, g: Hw, version: str) -> list[Row]:
     head(4, "ECC Errors")
     for span in ("volatile", "aggregate"):
         head(8, span.capitalize())
-        values = (("SRAM Correctable", 0), ("SRAM Uncorrectable Parity", 0), ("SRAM Uncorrectable SEC-DED", 0),
-                  ("DRAM Correctable", g["ecc"][f"{span}_corrected"]),
-                  ("DRAM Uncorrectable", g["ecc"][f"{span}_uncorrected"]))
+        values = (
+            ("SRAM Correctable", 0),
+            ("SRAM Uncorrectable Parity", 0),
+            ("SRAM Uncorrectable SEC-DED", 0),
+            ("DRAM Correctable", g["ecc"][f"{span}_corrected"]),
+            ("DRAM Uncorrectable", g["ecc"][f"{span}_uncorrected"]),
+        )
         for key, value in values:
             put(12, key, value if ecc_on else "N/A")
         if span == "aggregate":
@@ -293,30 +357,68 @@ def query_rows(hw: Hw, g: Hw, version: str) -> list[Row]:
     put(8, "TPC Repair Pending", "No")
     block("Retired Pages", [("Single Bit ECC", "N/A"), ("Double Bit ECC", "N/A"), ("Pending Page Blacklist", "N/A")])
     remap = g["remap"]
-    block("Remapped Rows", [
-        ("Correctable Error", remap["correctable"]), ("Uncorrectable Error", remap["uncorrectable"]),
-        ("Pending", "Yes" if remap["pending"] else "No"),
-        ("Remapping Failure Occurred", "Yes" if remap["failed"] else "No")])
+    block(
+        "Remapped Rows",
+        [
+            ("Correctable Error", remap["correctable"]),
+            ("Uncorrectable Error", remap["uncorrectable"]),
+            ("Pending", "Yes" if remap["pending"] else "No"),
+            ("Remapping Failure Occurred", "Yes" if remap["failed"] else "No"),
+        ],
+    )
     head(8, "Bank Remap Availability Histogram")
     spent = 1 if remap["uncorrectable"] else 0
-    for key, value in (("Max", 2560 - spent), ("High", spent if not remap["failed"] else 0), ("Partial", 0), ("Low", 0),
-                       ("None", 1 if remap["failed"] else 0)):
+    for key, value in (
+        ("Max", 2560 - spent),
+        ("High", spent if not remap["failed"] else 0),
+        ("Partial", 0),
+        ("Low", 0),
+        ("None", 1 if remap["failed"] else 0),
+    ):
         put(12, key, f"{value} bank(s)")
     t = _temperature(g)
-    block("Temperature", [
-        ("GPU Current Temp", f"{t} C"), ("GPU T.Limit Temp", f"{87 - t} C"), ("GPU Shutdown T.Limit Temp", "-8 C"),
-        ("GPU Slowdown T.Limit Temp", "-2 C"), ("GPU Max Operating T.Limit Temp", "0 C"),
-        ("GPU Target Temperature", "N/A"), ("Memory Current Temp", f"{t + 8} C"),
-        ("Memory Max Operating T.Limit Temp", "0 C")])
+    block(
+        "Temperature",
+        [
+            ("GPU Current Temp", f"{t} C"),
+            ("GPU T.Limit Temp", f"{87 - t} C"),
+            ("GPU Shutdown T.Limit Temp", "-8 C"),
+            ("GPU Slowdown T.Limit Temp", "-2 C"),
+            ("GPU Max Operating T.Limit Temp", "0 C"),
+            ("GPU Target Temperature", "N/A"),
+            ("Memory Current Temp", f"{t + 8} C"),
+            ("Memory Max Operating T.Limit Temp", "0 C"),
+        ],
+    )
     limit = f"{float(g['power_limit_w']):.2f} W"
-    block("GPU Power Readings", [
-        ("Average Power Draw", f"{_power(g):.2f} W"), ("Instantaneous Power Draw", f"{_power(g):.2f} W"),
-        ("Current Power Limit", limit), ("Requested Power Limit", limit), ("Default Power Limit", limit),
-        ("Min Power Limit", "200.00 W"), ("Max Power Limit", limit)])
+    block(
+        "GPU Power Readings",
+        [
+            ("Average Power Draw", f"{_power(g):.2f} W"),
+            ("Instantaneous Power Draw", f"{_power(g):.2f} W"),
+            ("Current Power Limit", limit),
+            ("Requested Power Limit", limit),
+            ("Default Power Limit", limit),
+            ("Min Power Limit", "200.00 W"),
+            ("Max Power Limit", limit),
+        ],
+    )
     block("GPU Memory Power Readings", [("Average Power Draw", "N/A"), ("Instantaneous Power Draw", "N/A")])
-    block("Module Power Readings", [(k, "N/A") for k in (
-        "Average Power Draw", "Instantaneous Power Draw", "Current Power Limit", "Requested Power Limit",
-        "Default Power Limit", "Min Power Limit", "Max Power Limit")])
+    block(
+        "Module Power Readings",
+        [
+            (k, "N/A")
+            for k in (
+                "Average Power Draw",
+                "Instantaneous Power Draw",
+                "Current Power Limit",
+                "Requested Power Limit",
+                "Default Power Limit",
+                "Min Power Limit",
+                "Max Power Limit",
+            )
+        ],
+    )
     put(4, "Power Smoothing", "N/A")
     block("Workload Power Profiles", [("Requested Profiles", "N/A"), ("Enforced Profiles", "N/A")])
     slow = active & {"hw_slowdown", "sw_thermal_slowdown", "sw_power_cap"}
@@ -330,9 +432,15 @@ def query_rows(hw: Hw, g: Hw, version: str) -> list[Row]:
     block("Clock Policy", [("Auto Boost", "N/A"), ("Auto Boost Default", "N/A")])
     fabric_state, fabric_status = driver.fabric(hw, g)
     done = fabric_state == "Completed"
-    block("Fabric", [
-        ("State", fabric_state), ("Status", fabric_status), ("CliqueId", "0" if done else "N/A"),
-        ("ClusterUUID", "00000000-0000-0000-0000-000000000000" if done else "N/A")])
+    block(
+        "Fabric",
+        [
+            ("State", fabric_state),
+            ("Status", fabric_status),
+            ("CliqueId", "0" if done else "N/A"),
+            ("ClusterUUID", "00000000-0000-0000-0000-000000000000" if done else "N/A"),
+        ],
+    )
     head(8, "Health")
     for key in ("Summary", "Bandwidth", "Route Recovery in progress", "Route Unhealthy", "Access Timeout Recovery"):
         put(12, key, "N/A")
@@ -439,6 +547,21 @@ _NA = "[N/A]"
 Value = Callable[[Hw, Hw, str], Any]
 
 
+def _reason_value(key: str) -> Value:
+    return lambda hw, g, v: "Active" if key in _reasons(g) else "Not Active"
+
+
+def _ecc_value(key: str) -> Value:
+    """A counter of the description; SRAM never errs, the other places are not counted on this GPU."""
+
+    def value(hw: Hw, g: Hw, v: str) -> Any:
+        if _ecc_mode(g) != "Enabled" or not key:
+            return _NA
+        return 0 if key == "sram" else g["ecc"][key]
+
+    return value
+
+
 def _fields() -> dict[str, tuple[str, Value]]:
     """name: (unit, value). Names as `nvidia-smi --help-query-gpu` lists them, with both names where two are taken."""
     f: dict[str, tuple[str, Value]] = {}
@@ -488,7 +611,7 @@ def _fields() -> dict[str, tuple[str, Value]]:
         put(f"{family}.supported", lambda hw, g, v: "0x00000000000001FF")
         put(f"{family}.active", lambda hw, g, v: f"0x{_mask(_reasons(g)):016X}")
         for key, _label, _extra in _REASONS:
-            put(f"{family}.{key}", lambda hw, g, v, key=key: "Active" if key in _reasons(g) else "Not Active")
+            put(f"{family}.{key}", _reason_value(key))
     put("memory.total", lambda hw, g, v: g["memory_mib"], "MiB")
     const("memory.reserved", 634, "MiB")
     put("memory.used", lambda hw, g, v: driver.used_mib(g), "MiB")
@@ -501,20 +624,29 @@ def _fields() -> dict[str, tuple[str, Value]]:
     for kind in ("corrected", "uncorrected"):
         for span in ("volatile", "aggregate"):
             for place in ("device_memory", "dram", "total"):
-                put(f"ecc.errors.{kind}.{span}.{place}",
-                    lambda hw, g, v, k=f"{span}_{kind}": g["ecc"][k] if _ecc_mode(g) == "Enabled" else _NA)
+                put(
+                    f"ecc.errors.{kind}.{span}.{place}",
+                    _ecc_value(f"{span}_{kind}"),
+                )
             for place in ("register_file", "l1_cache", "l2_cache", "texture_memory", "cbu", "sram"):
-                put(f"ecc.errors.{kind}.{span}.{place}",
-                    lambda hw, g, v, p=place: 0 if p == "sram" and _ecc_mode(g) == "Enabled" else _NA)
-    const("retired_pages.single_bit_ecc.count retired_pages.sbe retired_pages.double_bit.count retired_pages.dbe "
-          "retired_pages.pending", _NA)
+                put(
+                    f"ecc.errors.{kind}.{span}.{place}",
+                    _ecc_value("sram" if place == "sram" else ""),
+                )
+    const(
+        "retired_pages.single_bit_ecc.count retired_pages.sbe retired_pages.double_bit.count retired_pages.dbe "
+        "retired_pages.pending",
+        _NA,
+    )
     put("remapped_rows.correctable", lambda hw, g, v: g["remap"]["correctable"])
     put("remapped_rows.uncorrectable", lambda hw, g, v: g["remap"]["uncorrectable"])
     put("remapped_rows.pending", lambda hw, g, v: "Yes" if g["remap"]["pending"] else "No")
     put("remapped_rows.failure", lambda hw, g, v: "Yes" if g["remap"]["failed"] else "No")
     put("remapped_rows.histogram.max", lambda hw, g, v: 2560 - bool(g["remap"]["uncorrectable"]))
-    put("remapped_rows.histogram.high",
-        lambda hw, g, v: int(bool(g["remap"]["uncorrectable"]) and not g["remap"]["failed"]))
+    put(
+        "remapped_rows.histogram.high",
+        lambda hw, g, v: int(bool(g["remap"]["uncorrectable"]) and not g["remap"]["failed"]),
+    )
     const("remapped_rows.histogram.partial remapped_rows.histogram.low", 0)
     put("remapped_rows.histogram.none", lambda hw, g, v: int(bool(g["remap"]["failed"])))
     put("temperature.gpu", lambda hw, g, v: _temperature(g))
@@ -522,18 +654,32 @@ def _fields() -> dict[str, tuple[str, Value]]:
     put("temperature.memory", lambda hw, g, v: _temperature(g) + 8)
     const("power.management", "Enabled")
     put("power.draw power.draw.average power.draw.instant", lambda hw, g, v: f"{_power(g):.2f}", "W")
-    put("power.limit enforced.power.limit power.default_limit power.max_limit",
-        lambda hw, g, v: f"{float(g['power_limit_w']):.2f}", "W")
+    put(
+        "power.limit enforced.power.limit power.default_limit power.max_limit",
+        lambda hw, g, v: f"{float(g['power_limit_w']):.2f}",
+        "W",
+    )
     const("power.min_limit", "200.00", "W")
     slow = ("hw_slowdown", "sw_thermal_slowdown", "sw_power_cap")
-    put("clocks.current.graphics clocks.gr clocks.current.sm clocks.sm",
-        lambda hw, g, v: 345 if _reasons(g) & set(slow) else 1980, "MHz")
+    put(
+        "clocks.current.graphics clocks.gr clocks.current.sm clocks.sm",
+        lambda hw, g, v: 345 if _reasons(g) & set(slow) else 1980,
+        "MHz",
+    )
     const("clocks.current.memory clocks.mem", 2619, "MHz")
     const("clocks.current.video clocks.video", 1545, "MHz")
-    const("clocks.max.graphics clocks.max.gr clocks.max.sm clocks.applications.graphics clocks.applications.gr "
-          "clocks.default_applications.graphics clocks.default_applications.gr", 1980, "MHz")
-    const("clocks.max.memory clocks.max.mem clocks.applications.memory clocks.applications.mem "
-          "clocks.default_applications.memory clocks.default_applications.mem", 2619, "MHz")
+    const(
+        "clocks.max.graphics clocks.max.gr clocks.max.sm clocks.applications.graphics clocks.applications.gr "
+        "clocks.default_applications.graphics clocks.default_applications.gr",
+        1980,
+        "MHz",
+    )
+    const(
+        "clocks.max.memory clocks.max.mem clocks.applications.memory clocks.applications.mem "
+        "clocks.default_applications.memory clocks.default_applications.mem",
+        2619,
+        "MHz",
+    )
     put("mig.mode.current mig.mode.pending", lambda hw, g, v: "Enabled" if g.get("mig") else "Disabled")
     const("gsp.mode.current", "Enabled")
     const("gsp.mode.default", "Enabled")
@@ -542,8 +688,10 @@ def _fields() -> dict[str, tuple[str, Value]]:
     put("fabric.state", lambda hw, g, v: _cell(driver.fabric(hw, g)[0]))
     put("fabric.status", lambda hw, g, v: _cell(driver.fabric(hw, g)[1]))
     put("fabric.cliqueId", lambda hw, g, v: "0" if driver.fabric(hw, g)[0] == "Completed" else _NA)
-    put("fabric.clusterUuid", lambda hw, g, v: "00000000-0000-0000-0000-000000000000"
-        if driver.fabric(hw, g)[0] == "Completed" else _NA)
+    put(
+        "fabric.clusterUuid",
+        lambda hw, g, v: "00000000-0000-0000-0000-000000000000" if driver.fabric(hw, g)[0] == "Completed" else _NA,
+    )
     const("fabric.health.bandwidth fabric.health.summary", _NA)
     return f
 
@@ -554,8 +702,14 @@ def _cell(value: str) -> str:
 
 def _mask(active: set[str]) -> int:
     bits = {
-        "gpu_idle": 0x1, "applications_clocks_setting": 0x2, "sw_power_cap": 0x4, "hw_slowdown": 0x8,
-        "sync_boost": 0x10, "sw_thermal_slowdown": 0x20, "hw_thermal_slowdown": 0x40, "hw_power_brake_slowdown": 0x80,
+        "gpu_idle": 0x1,
+        "applications_clocks_setting": 0x2,
+        "sw_power_cap": 0x4,
+        "hw_slowdown": 0x8,
+        "sync_boost": 0x10,
+        "sw_thermal_slowdown": 0x20,
+        "hw_thermal_slowdown": 0x40,
+        "hw_power_brake_slowdown": 0x80,
     }
     return sum(bits[a] for a in active)
 
@@ -563,7 +717,7 @@ def _mask(active: set[str]) -> int:
 def _csv(hw: Hw, gpus: list[Hw], version: str, text: str, form: str) -> int:
     options = [o.strip() for o in form.split(",")]
     if "csv" not in options:
-        raise Stop(_RC_INVALID, '"--format=" value is not recognized. Please run \'nvidia-smi -h\'.\n')
+        raise Stop(_RC_INVALID, "\"--format=\" value is not recognized. Please run 'nvidia-smi -h'.\n")
     fields = _fields()
     names = [n.strip() for n in text.split(",") if n.strip()]
     for name in names:
@@ -585,8 +739,18 @@ def _csv(hw: Hw, gpus: list[Hw], version: str, text: str, form: str) -> int:
 def _compute_apps(hw: Hw, gpus: list[Hw], text: str, form: str) -> int:
     options = [o.strip() for o in form.split(",")]
     names = [n.strip() for n in text.split(",")]
-    known = {"timestamp": "", "gpu_name": "", "gpu_bus_id": "", "gpu_serial": "", "gpu_uuid": "", "pid": "",
-             "process_name": "", "name": "", "used_gpu_memory": "MiB", "used_memory": "MiB"}
+    known = {
+        "timestamp": "",
+        "gpu_name": "",
+        "gpu_bus_id": "",
+        "gpu_serial": "",
+        "gpu_uuid": "",
+        "pid": "",
+        "process_name": "",
+        "name": "",
+        "used_gpu_memory": "MiB",
+        "used_memory": "MiB",
+    }
     for name in names:
         if name not in known:
             raise Stop(_RC_INVALID, f'Field "{name}" is not a valid field to query.\n\n')
@@ -594,9 +758,16 @@ def _compute_apps(hw: Hw, gpus: list[Hw], text: str, form: str) -> int:
         print(", ".join(f"{n} [{known[n]}]" if known[n] else n for n in names))
     for g in gpus:
         for p in driver.processes(g):
-            row = {"timestamp": time.strftime("%Y/%m/%d %H:%M:%S.000"), "gpu_name": g["product"],
-                   "gpu_bus_id": g["bus_id"], "gpu_serial": g["serial"], "gpu_uuid": g["uuid"], "pid": p["pid"],
-                   "process_name": p.get("name", ""), "name": p.get("name", "")}
+            row = {
+                "timestamp": time.strftime("%Y/%m/%d %H:%M:%S.000"),
+                "gpu_name": g["product"],
+                "gpu_bus_id": g["bus_id"],
+                "gpu_serial": g["serial"],
+                "gpu_uuid": g["uuid"],
+                "pid": p["pid"],
+                "process_name": p.get("name", ""),
+                "name": p.get("name", ""),
+            }
             for key in ("used_gpu_memory", "used_memory"):
                 row[key] = f"{p.get('used_mib', 0)}" + ("" if "nounits" in options else " MiB")
             print(", ".join(str(row[n]) for n in names))
@@ -709,8 +880,11 @@ def _nvlink(hw: Hw, args: list[str]) -> int:
         if word in ("-i", "--id") and rest:
             chosen = rest.pop(0)
         elif word in ("-s", "--status", "-c", "--capabilities", "-e", "--errorcounters", "-R", "--remotelinkinfo"):
-            what.append({"--status": "-s", "--capabilities": "-c", "--errorcounters": "-e",
-                         "--remotelinkinfo": "-R"}.get(word, word))
+            what.append(
+                {"--status": "-s", "--capabilities": "-c", "--errorcounters": "-e", "--remotelinkinfo": "-R"}.get(
+                    word, word
+                )
+            )
         elif word in ("-h", "--help"):
             print("    nvlink -- Display NvLink information.\n\n    Usage: nvidia-smi nvlink [options]")
             return 0
@@ -739,8 +913,14 @@ def _nvlink(hw: Hw, args: list[str]) -> int:
                 print(f"\t Link {link}: Recovery Errors: {errors.get('recovery', 0)}")
                 print(f"\t Link {link}: CRC Errors: {errors.get('crc', 0)}\n")
             if "-c" in what:
-                for name in ("P2P is supported", "Access to system memory supported", "P2P atomics supported",
-                             "System memory atomics supported", "SLI is supported", "Link is supported"):
+                for name in (
+                    "P2P is supported",
+                    "Access to system memory supported",
+                    "P2P atomics supported",
+                    "System memory atomics supported",
+                    "SLI is supported",
+                    "Link is supported",
+                ):
                     print(f"\t Link {link}, {name}: {'false' if name.startswith('SLI') else 'true'}")
             if "-R" in what:
                 remote = f"00000000:{8 + link % 4:02X}:00.0" if hw.get("nvswitches") else "00000000:00:00.0"
@@ -762,6 +942,7 @@ def _persistence_mode(hw: Hw, gpus: list[Hw], value: str) -> int:
         if before == on:
             print(f"Persistence mode is already {word.capitalize()} for GPU {g['bus_id']}.")
         else:
+
             def change(s: Hw, g: Hw = g) -> None:
                 s.setdefault("persistence", {})[str(g["index"])] = on
 
@@ -832,8 +1013,12 @@ def _main(hw: Hw, argv: list[str]) -> int:
         return 0
     if args and args[0] == "--version":
         version = _guard(hw)
-        for key, value in (("NVIDIA-SMI version", version), ("NVML version", version.rsplit(".", 1)[0]),
-                           ("DRIVER version", version), ("CUDA Version", hw["driver"].get("cuda", "13.0"))):
+        for key, value in (
+            ("NVIDIA-SMI version", version),
+            ("NVML version", version.rsplit(".", 1)[0]),
+            ("DRIVER version", version),
+            ("CUDA Version", hw["driver"].get("cuda", "13.0")),
+        ):
             print(f"{key:<19} : {value}")
         return 0
     version = _guard(hw)

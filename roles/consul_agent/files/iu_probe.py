@@ -64,7 +64,9 @@ def load(path: Path, unit: str) -> Settings:
             token_file=Path(config["consul_token_file"]),
         )
     except (KeyError, TypeError, ValueError) as exc:
-        raise ValueError(f"{path}: unit {unit}: {exc!r}. Join the node again: the module iu_membership writes it.") from exc
+        raise ValueError(
+            f"{path}: unit {unit}: {exc!r}. Join the node again: the module iu_membership writes it."
+        ) from exc
 
 
 def examine(settings: Settings, state_dir: Path = STATE_DIR) -> tuple[str, str]:
@@ -72,7 +74,9 @@ def examine(settings: Settings, state_dir: Path = STATE_DIR) -> tuple[str, str]:
     reasons = refusals(state_dir, identity(), time.time())
     if reasons:
         return "critical", "refused: " + "; ".join(r.reason for r in reasons)
-    outcome = judge(probe("127.0.0.1", settings.port, settings.timeout, os.environ.get("VLLM_API_KEY", ""), settings.model))
+    outcome = judge(
+        probe("127.0.0.1", settings.port, settings.timeout, os.environ.get("VLLM_API_KEY", ""), settings.model)
+    )
     return ("passing" if outcome.ok else "critical"), outcome.reason
 
 

@@ -1,0 +1,207 @@
+# Copyright (c) 2026, The ai_infra.gpu_rack authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Idle states of the CPUs as the kernel offers them, and their judgement. `read_tree` reads, the rest is pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._nvidia_topo import format_set, number_set
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import Check, unknown
+
+GATE = "cpu_idle"
+_CPU = re.compile(r"cpu([0-9]{1,5})")
+_STATE = re.compile(r"state([0-9]{1,3})")
+_GREP = re.compile(r".*/cpu([0-9]{1,5})/cpuidle/state([0-9]{1,3})/(name|latency|disable):(.*)")
+# Each of these keeps the kernel out of every state that needs an idle driver.
+_NO_DRIVER_WORDS = ("idle=poll", "idle=halt", "cpuidle.off=1", "intel_idle.max_cstate=0", "processor.max_cstate=0")
+_REMEDY = (
+    "Turn C-states off in the BIOS and on the kernel command line (role cstates), then reboot; disable "
+    "the state in sysfs until then."
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class State:
+    """One idle state as printed; a missing file is an empty string."""
+
+    index: int
+    name: str
+    latency: str
+    disable: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Idle:
+    """What the kernel offers: states by CPU (no entry: the CPU has no cpuidle directory), and the circumstances."""
+
+    cpus: dict[int, tuple[State, ...]]
+    present: frozenset[int]
+    driver: str
+    cmdline: str
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8", "replace").strip()
+    except OSError:
+        return ""
+
+
+def read_tree(sysfs: Path, cmdline: Path | None) -> Idle:
+    """Read a sysfs tree: `sysfs` is /sys, a copy of it, or the cpu directory itself."""
+    root = sysfs / "devices/system/cpu"
+    if not root.is_dir():
+        root = sysfs
+    cpus: dict[int, tuple[State, ...]] = {}
+    directories = {int(m[1]): path for path in root.glob("cpu[0-9]*") if (m := _CPU.fullmatch(path.name))}
+    for number, path in directories.items():
+        states = [
+            State(int(m[1]), _text(state / "name"), _text(state / "latency"), _text(state / "disable"))
+            for state in (path / "cpuidle").glob("state[0-9]*")
+            if (m := _STATE.fullmatch(state.name))
+        ]
+        if states:
+            cpus[number] = tuple(sorted(states, key=lambda s: s.index))
+    online = number_set(_text(root / "online"))
+    return Idle(
+        cpus,
+        online if online is not None else frozenset(directories),
+        _text(root / "cpuidle/current_driver"),
+        _text(cmdline) if cmdline else "",
+    )
+
+
+def dump(idle: Idle) -> str:
+    """Return the JSON form that is kept as evidence; CPUs with the same states share an entry."""
+    groups: dict[tuple[State, ...], set[int]] = {}
+    for cpu, states in idle.cpus.items():
+        groups.setdefault(states, set()).add(cpu)
+    return json.dumps(
+        {
+            "driver": idle.driver,
+            "cmdline": idle.cmdline,
+            "present": format_set(idle.present),
+            "cpus": {format_set(cpus): [dataclasses.asdict(s) for s in states] for states, cpus in groups.items()},
+        }
+    )
+
+
+def parse(text: str) -> Idle:
+    """Read a dump, or the output of grep over the sysfs files. Raises ValueError that says what cannot be read."""
+    if text.lstrip().startswith("{"):
+        return _parse_dump(text)
+    found: dict[int, dict[int, dict[str, str]]] = {}
+    for line in text.splitlines():
+        if match := _GREP.fullmatch(line.strip()):
+            found.setdefault(int(match[1]), {}).setdefault(int(match[2]), {})[match[3]] = match[4].strip()
+    if not found:
+        first = next((c.strip() for c in text.splitlines() if c.strip()), "")
+        raise ValueError(f"no idle states in it: {first[:160]!r}" if first else "it is empty")
+    cpus = {
+        cpu: tuple(
+            State(i, s.get("name", ""), s.get("latency", ""), s.get("disable", "")) for i, s in sorted(states.items())
+        )
+        for cpu, states in found.items()
+    }
+    return Idle(cpus, frozenset(cpus), "", "")
+
+
+def _parse_dump(text: str) -> Idle:
+    try:
+        data: Any = json.loads(text)
+    except (ValueError, RecursionError) as exc:
+        raise ValueError(f"the dump is not JSON: {exc}") from None
+    if not isinstance(data, dict) or not isinstance(data.get("cpus"), dict):
+        raise ValueError("the dump has no dictionary cpus")
+    cpus: dict[int, tuple[State, ...]] = {}
+    for key, items in data["cpus"].items():
+        numbers = number_set(str(key))
+        if numbers is None or not isinstance(items, list) or not all(isinstance(i, dict) for i in items):
+            raise ValueError(f"the states of CPU {key!r} cannot be read")
+        states = tuple(_state(position, item) for position, item in enumerate(items))
+        cpus.update(dict.fromkeys(numbers, states))
+    present = number_set(str(data.get("present", "")))
+    return Idle(
+        cpus,
+        present if present is not None else frozenset(cpus),
+        str(data.get("driver", "")),
+        str(data.get("cmdline", "")),
+    )
+
+
+def _state(position: int, item: dict[str, Any]) -> State:
+    index = item.get("index", position)
+    texts = ["" if item.get(k) is None else str(item[k]).strip() for k in ("name", "latency", "disable")]
+    return State(index if isinstance(index, int) else position, *texts)
+
+
+def judge(idle: Idle, limit: int | float | None, limit_source: str) -> list[Check]:
+    """Hold the exit latency of every state the kernel may use against the limit; a state's name decides nothing."""
+    name = f"{GATE}.exit_latency"
+    if limit is None:
+        return [unknown(name, "all CPUs", "no limit is known")]
+    if not idle.cpus:
+        return [_judge_without_states(idle, limit, limit_source)]
+    checks: list[Check] = []
+    bare = idle.present - set(idle.cpus)
+    if bare:
+        reason = "these CPUs have no cpuidle directory while others have one"
+        checks.append(unknown(name, f"CPU {format_set(bare)}", reason, _REMEDY, limit, limit_source))
+    unreadable: dict[str, set[int]] = {}
+    deep: dict[tuple[int, str], set[int]] = {}
+    worst = 0
+    for cpu, states in idle.cpus.items():
+        for state in states:
+            if not _is_number(state.latency) or not _is_number(state.disable):
+                read = f"latency {state.latency!r}, disable {state.disable!r}"
+                what = f"state{state.index} ({state.name or 'no name'}): {read}"
+                unreadable.setdefault(what, set()).add(cpu)
+            elif int(state.disable) == 0:
+                worst = max(worst, int(state.latency))
+                if int(state.latency) > limit:
+                    deep.setdefault((int(state.latency), state.name), set()).add(cpu)
+    for what, cpus in unreadable.items():
+        reason = f"an idle state cannot be read, {what}"
+        checks.append(unknown(name, f"CPU {format_set(cpus)}", reason, _REMEDY, limit, limit_source))
+    for (latency, label), cpus in sorted(deep.items(), key=lambda item: -item[0][0]):
+        reason = f"idle state {label or 'without a name'} is enabled on {len(cpus)} of {len(idle.cpus)} CPUs"
+        checks.append(
+            Check(name, f"CPU {format_set(cpus)}", "fail", reason, latency, limit, "us", limit_source, _REMEDY)
+        )
+    if not checks:
+        reason = "no CPU may enter a state that takes longer to leave"
+        checks.append(
+            Check(name, f"CPU {format_set(set(idle.cpus))}", "pass", reason, worst, limit, "us", limit_source)
+        )
+    return checks
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 10
+
+
+def words_without_driver(cmdline: str) -> list[str]:
+    """Return the kernel command line's words that explain why there is no idle driver."""
+    words: Iterable[str] = cmdline.split()
+    return [w for w in words if w in _NO_DRIVER_WORDS]
+
+
+def _judge_without_states(idle: Idle, limit: int | float, limit_source: str) -> Check:
+    """Judge a node whose CPUs have no idle states: proven only when the kernel says no driver and was told so."""
+    name = f"{GATE}.exit_latency"
+    words = words_without_driver(idle.cmdline)
+    if idle.driver == "none" and words:
+        reason = f"the kernel has no idle driver, as {' '.join(words)} on its command line asks for"
+        return Check(name, "all CPUs", "pass", reason, "no idle driver", limit, "us", limit_source)
+    if idle.driver == "none":
+        reason = "no CPU has idle states and the driver is none, but nothing on the kernel command line asks for that"
+    else:
+        reason = f"no CPU has a cpuidle directory (driver {idle.driver or 'not readable'})"
+    remedy = "In a guest judge the host. On metal check that the kernel has cpuidle and that sysfs is mounted."
+    return unknown(name, "all CPUs", reason, remedy, limit, limit_source)

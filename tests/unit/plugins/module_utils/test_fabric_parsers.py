@@ -1,0 +1,156 @@
+# Copyright (c) 2026, The ai_infra.gpu_rack authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Latency and loss parsers: real layouts, refusals, and nothing but refusals from garbage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._fabric_ports import parse_ibstat, parse_node_guid
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._ibping import parse_statistics, round_trip_ms
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._perftest import explain, parse_latency, parse_rows
+from hypothesis import given
+from hypothesis import strategies as st
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+
+
+def fixture(name: str) -> str:
+    return (FIXTURES / name).read_text()
+
+
+@pytest.mark.parametrize("name", ["perftest-4.5-ib_write_lat.txt", "perftest-4.5-ib_write_lat.json"])
+def test_text_and_json_give_the_same_numbers(name: str) -> None:
+    read = parse_latency(fixture(name))
+    assert (read.size, read.iterations) == (2, 1000)
+    assert (read.t_min_us, read.t_typical_us, read.t_avg_us, read.t_stdev_us) == (1.83, 1.91, 1.92, 0.06)
+    assert (read.p99_us, read.p999_us, read.t_max_us, read.error) == (2.08, 6.21, 6.21, None)
+
+
+def test_quoted_json_of_newer_releases() -> None:
+    read = parse_latency('{"results": {"MsgSize": 2, "t_min": 1.8, "t_typical": 1.9, "percentile_99": 2.1}}')
+    assert (read.t_typical_us, read.p99_us) == (1.9, 2.1)
+
+
+def test_old_release_has_no_percentiles() -> None:
+    read = parse_latency(fixture("perftest-3.0-ib_write_lat.txt"))
+    assert (read.t_typical_us, read.p99_us, read.error) == (0.98, None, None)
+
+
+def test_all_sizes_gives_the_smallest_message() -> None:
+    head = " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]\n"
+    text = head + " 2 1000 1.80 5.00 1.90\n 4 1000 1.80 5.00 1.95\n 8388608 1000 180.0 190.0 185.0\n"
+    assert [row.size for row in parse_rows(text)] == [2, 4, 8388608]
+    assert parse_latency(text).t_typical_us == 1.90
+
+
+def test_duration_run_has_an_average_but_no_median() -> None:
+    read = parse_latency(" #bytes        #iterations       t_avg[usec]    tps average\n 2 500000 1.93 518134.71\n")
+    assert (read.t_avg_us, read.t_typical_us, read.error) == (1.93, None, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("", "empty output"),
+        ("RDMA_Write Latency Test\n", "no result row"),
+        (" #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]\n", "no result row"),
+        (" #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]\n 2 1000 1.8\n", "cut off"),
+        (" #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]\n 2 1000 1.8 2.0 nan\n", "not a number"),
+        (" #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]\n 2 1000 1.8 2.0 -1\n", "not a number"),
+        (" #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]\n 2 1000 0.00 0.00 0.00\n", "is 0"),
+        (" #bytes #iterations    t_min[cycles]    t_max[cycles]  t_typical[cycles]\n 2 1000 1 2 3\n", "cycles"),
+        ("Completion with error at client\n Failed status 12: wr_id 0 syndrom 0x81\n", "transport retries exhausted"),
+        ("Couldn't connect to 10.0.0.1:18515\n Unable to open file descriptor\n", "Couldn't connect to 10.0.0.1:18515"),
+        (" Port number 1 state is Down\n Couldn't set the link layer\n", "Port number 1 state is Down"),
+    ],
+)
+def test_unreadable_is_an_error_and_no_number(text: str, part: str) -> None:
+    read = parse_latency(text)
+    assert part in str(read.error)
+    assert read.t_typical_us is None
+
+
+def test_failed_status_wins_over_a_general_line() -> None:
+    assert "status 12" in str(explain("Completion with error at client\nFailed status 12: x"))
+
+
+@given(st.text())
+def test_latency_from_garbage_is_never_a_number(text: str) -> None:
+    read = parse_latency(text)
+    assert read.error is not None or "t_" in text
+
+
+def test_loss_comes_from_the_counts_not_from_the_printed_percentage() -> None:
+    read = parse_statistics(fixture("infiniband-diags-44.0-ibping-lossy.txt"))
+    assert (read.sent, read.received) == (1000, 991)
+    assert read.loss_percent == pytest.approx(0.9)
+
+
+def test_nothing_received_is_full_loss_and_no_round_trip() -> None:
+    text = "\n---  (Lid 17) ibping statistics ---\n10 packets transmitted, 0 received, 100% packet loss, time 9 ms\n"
+    read = parse_statistics(text + "rtt min/avg/max = 0.000/0.000/0.000 ms\n")
+    assert read.loss_percent == 100.0
+    assert round_trip_ms(read.sent, read.received, 10.0) is None
+
+
+def test_round_trip_is_the_wall_clock() -> None:
+    assert round_trip_ms(1000, 1000, 0.05) == 0.05
+    assert round_trip_ms(None, None, 0.05) is None
+
+
+@pytest.mark.parametrize(("sent", "received", "loss"), [(3, 2, 0.0), (3, 1, 50.0), (1, 0, 100.0), (5, 5, 0.0)])
+def test_packet_under_way_at_the_signal_is_not_lost(sent: int, received: int, loss: float) -> None:
+    text = f"{sent} packets transmitted, {received} received, 0% packet loss, time 1 ms"
+    assert parse_statistics(text, interrupted=True).loss_percent == loss
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("", "empty output"),
+        ("Pong from node1 (Lid 17): time 0.020 ms\n", "no statistics line"),
+        ("ibping: iberror: failed: can't resolve destination port 0x1\n", "can't resolve"),
+        ("5 packets transmitted, 6 received, 0% packet loss", "cannot be"),
+        ("0 packets transmitted, 0 received, 0% packet loss", "no packet"),
+        ("5 packets transmitted, 5 received\n5 packets transmitted, 5 received", "2 statistics"),
+    ],
+)
+def test_unreadable_ping_has_no_counts(text: str, part: str) -> None:
+    read = parse_statistics(text)
+    assert part in str(read.error)
+    assert read.loss_percent is None
+
+
+@given(st.text())
+def test_ping_from_garbage_is_never_a_loss(text: str) -> None:
+    read = parse_statistics(text)
+    assert read.error is not None or "packets transmitted" in text
+
+
+def test_ports_that_cannot_be_measured_say_why() -> None:
+    ports = {port.hca: port for port in parse_ibstat(fixture("infiniband-diags-44.0-ibstat-mixed.txt"))}
+    assert ports["mlx5_0"].guid == "0xa088c20300550001"
+    assert ports["mlx5_0"].trouble("infiniband") is None
+    assert ports["mlx5_1"].trouble("infiniband") == "port is Down, physical state Polling"
+    assert ports["mlx5_2"].trouble("infiniband") == "link layer is Ethernet, not infiniband"
+    assert ports["mlx5_2"].trouble("ethernet") is None
+
+
+def test_block_cut_off_before_the_state_is_trouble() -> None:
+    [port] = parse_ibstat("CA 'mlx5_0'\n\tPort 1:\n\t\tPhysical state: LinkUp\n")
+    assert port.trouble("infiniband") == "ibstat prints no state for it"
+
+
+def test_leaf_is_the_switch_next_to_the_port() -> None:
+    text = fixture("infiniband-diags-44.0-smpquery-nodeinfo-switch.txt")
+    assert parse_node_guid(text) == "0xb0cf0e0300aa0000"
+    assert parse_node_guid(text.replace("Switch", "Channel Adapter")) is None
+    assert parse_node_guid("smpquery: iberror: failed") is None
+
+
+@given(st.text())
+def test_ibstat_and_smpquery_take_any_text(text: str) -> None:
+    parse_ibstat(text)
+    parse_node_guid(text)

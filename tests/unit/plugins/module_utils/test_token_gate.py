@@ -1,0 +1,102 @@
+# Copyright (c) 2026, The ai_infra.gpu_rack authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The judgement of one unit."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils import _token_gate as gate
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._token_probe import Answer, Reading
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import Evidence
+
+ACTIVE = "ActiveState=active\nSubState=running\nResult=success\nExecMainStatus=0\nNRestarts=0\n"
+STARTING = "ActiveState=activating\nSubState=start-post\nResult=success\nExecMainStatus=0\nNRestarts=0\n"
+FAILED = "ActiveState=failed\nSubState=failed\nResult=exit-code\nExecMainStatus=1\nNRestarts=5\n"
+AGAIN = "ActiveState=activating\nSubState=auto-restart\nResult=exit-code\nExecMainStatus=1\nNRestarts=0\n"
+STOPPED = "ActiveState=inactive\nSubState=dead\nResult=success\nExecMainStatus=0\nNRestarts=0\n"
+BODY = json.dumps({"choices": [{"text": " a"}], "usage": {"completion_tokens": 1}})
+
+
+def reading(seconds: float = 0.0124) -> Reading:
+    return Reading(Answer(200), Answer(200, BODY, "", seconds), "m")
+
+
+WEDGED = Reading(Answer(200), Answer(None, "", "no whole answer within 5.0 s", 5.0), "m")
+JOURNAL = """model.safetensors: FAILED
+sha256sum: WARNING: 1 computed checksum did NOT match
+vllm@n-iu0.service: Control process exited, code=exited, status=1/FAILURE
+model.safetensors: FAILED
+tokenizer.json: FAILED open or read
+"""
+CRASH = """Starting vllm@n-iu0.service - vLLM inference unit n-iu0...
+Traceback (most recent call last):
+RuntimeError: Engine core initialization failed.
+vllm@n-iu0.service: Main process exited, code=exited, status=1/FAILURE
+vllm@n-iu0.service: Failed with result 'exit-code'.
+Failed to start vllm@n-iu0.service - vLLM inference unit n-iu0.
+"""
+
+
+@pytest.mark.parametrize(
+    ("state", "journal", "seen", "verdict", "value", "words"),
+    [
+        (ACTIVE, "", reading(), "pass", 0.012, "a token was generated"),
+        (ACTIVE, "", reading(5.0), "pass", 5.0, "a token was generated"),
+        (ACTIVE, "", reading(5.001), "fail", 5.001, "too slowly"),
+        (ACTIVE, "", WEDGED, "fail", None, "answers /health but generates no token"),
+        (STARTING, "", WEDGED, "fail", None, "; unit is activating (start-post)"),
+        (STARTING, "", reading(), "fail", 0.012, "the start has not ended; unit is activating (start-post)"),
+        (FAILED, JOURNAL, None, "fail", None, "manifest: model.safetensors, tokenizer.json"),
+        (FAILED, CRASH, None, "fail", None, "RuntimeError: Engine core initialization failed."),
+        (FAILED, "", None, "fail", None, "unit is failed (exit-code, 5 restarts), its journal is empty"),
+        (AGAIN, "", reading(), "fail", None, "unit is activating (auto-restart, exit-code)"),
+        (STOPPED, "", None, "fail", None, "unit is inactive (dead)"),
+        ("", "", reading(), "unknown", None, "systemd says nothing"),
+        (ACTIVE, "", None, "unknown", None, "no reading of the probe"),
+        (None, "", reading(), "pass", 0.012, "a token was generated"),
+        (None, "", None, "unknown", None, "no reading of the probe"),
+    ],
+)
+def test_judge_unit(
+    state: str | None, journal: str, seen: Reading | None, verdict: str, value: float | None, words: str
+) -> None:
+    check = gate.judge_unit("n-iu0", state, journal, seen, 5.0)
+    assert (check.check, check.subject, check.verdict, check.value) == ("token_probe.token", "n-iu0", verdict, value)
+    assert (check.limit, check.limit_source) == (5.0, "option max_seconds")
+    assert words in check.reason
+    assert bool(check.remedy) is (verdict != "pass")
+
+
+def test_last_words_leave_systemd_out_unless_there_is_nothing_else() -> None:
+    assert (
+        gate.last_words(CRASH)
+        == "Traceback (most recent call last): | RuntimeError: Engine core initialization failed."
+    )
+    assert gate.last_words("Started vllm@x.service - y\n") == "Started vllm@x.service - y"
+    assert gate.last_words("\n") == ""
+
+
+def test_state_is_read_and_written() -> None:
+    state = gate.parse_state(STARTING)
+    assert state is not None
+    assert (state.starting, state.serving, str(state)) == (True, False, "activating (start-post)")
+    second_try = gate.parse_state(STARTING.replace("NRestarts=0", "NRestarts=1"))
+    assert second_try is not None
+    assert not second_try.starting
+    assert gate.parse_state("garbage") is None
+
+
+def test_reading_that_is_not_one_is_none() -> None:
+    assert gate.parse_reading(None) is None
+    assert gate.parse_reading(Evidence("x", 0, "[1]")) is None
+    assert gate.parse_reading(Evidence("x", 0, "{")) is None
+    assert gate.parse_reading(Evidence("x", None, "", "", None, "no such reading")) is None
+    assert gate.parse_reading(Evidence("x", 0, json.dumps(reading().as_dict()))) == reading()
+
+
+@pytest.mark.parametrize("data", [[], {}, {"units": [{"id": "x"}]}, {"units": [{"id": "x", "port": "8000"}]}, [3]])
+def test_units_without_id_or_port_are_refused(data: object) -> None:
+    with pytest.raises(ValueError, match=r"^units: the file"):
+        gate.units_of(data, "the file")

@@ -1,0 +1,285 @@
+# Copyright (c) 2026, The ai_infra.gpu_rack authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""A sweep of several nodes on this machine: each a thread with an address of its own, stand-ins for the IB tools."""
+
+from __future__ import annotations
+
+import json
+import socket
+import stat
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.module_utils.testing import patch_module_args
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import Evidence
+from ansible_collections.ai_infra.gpu_rack.plugins.modules import ib_latency
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+
+# The stand-ins answer like the real tools; `state` is a directory with one file a fault.
+TOOLS = {
+    "ibstat": """
+for i in 0 1; do
+  state=Active; physical=LinkUp
+  [ -e "$STATE/down-mlx5_$i" ] && state=Down && physical=Polling
+  printf "CA 'mlx5_%s'\\n\\tPort 1:\\n\\t\\tState: %s\\n\\t\\tPhysical state: %s\\n" $i $state $physical
+  printf "\\t\\tPort GUID: 0x000000000000000%s\\n\\t\\tLink layer: InfiniBand\\n" $i
+done
+""",
+    "smpquery": """
+echo "NodeType:........................Switch"
+echo "Guid:............................0x00000000000000aa"
+""",
+    "ibping": """
+case " $* " in *" -S "*) exec sleep 60;; esac
+received=1000
+case " $* " in *" -C mlx5_1 "*) [ -e "$STATE/lossy" ] && received=990;; esac
+echo "--- node (Lid 1) ibping statistics ---"
+echo "1000 packets transmitted, $received received, 0% packet loss, time 1 ms"
+""",
+    "ib_write_lat": """
+exec PYTHON - "$@" <<'END'
+import os, socket, sys
+args = sys.argv[1:]
+port = int(args[args.index("-p") + 1])
+server = args[-1] == "-F"
+if server:
+    with socket.create_server(("", port)) as listener:
+        listener.settimeout(20)
+        listener.accept()[0].close()
+else:
+    try:
+        socket.create_connection((args[-1], port), 5).close()
+    except OSError:
+        sys.exit(f"Couldn't connect to {args[-1]}:{port}")
+    if os.path.exists(os.environ["STATE"] + "/broken"):
+        print("Completion with error at client\\n Failed status 12: wr_id 0 syndrom 0x81", file=sys.stderr)
+        sys.exit(1)
+print(open("FIXTURE").read())
+END
+""",
+}
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Put the stand-ins first on PATH; return the directory of their faults."""
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name, body in TOOLS.items():
+        file = tools / name
+        file.write_text(
+            "#!/bin/sh\n"
+            + body.replace("PYTHON", sys.executable).replace("FIXTURE", str(FIXTURES / "perftest-4.5-ib_write_lat.txt"))
+        )
+        file.chmod(file.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{tools}:/usr/bin:/bin")
+    monkeypatch.setattr(ib_latency._cli, "_search_path", lambda: f"{tools}:/usr/bin:/bin")
+    directory = tmp_path / "state"
+    directory.mkdir()
+    monkeypatch.setenv("STATE", str(directory))
+    return directory
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        port: int = sock.getsockname()[1]
+    return min(max(port, 1024), 60000)
+
+
+def options(node: str, names: list[str], **extra: Any) -> dict[str, Any]:
+    defaults = {name: spec.get("default") for name, spec in ib_latency.ARGUMENTS.items()}
+    peers = [{"name": name, "address": f"127.0.0.{int(name[1:]) + 1}", "rack": ""} for name in names]
+    return {
+        **defaults,
+        "node": node,
+        "peers": peers,
+        "hcas": ["mlx5_0", "mlx5_1"],
+        "sweep": "s",
+        "meet_timeout": 5.0,
+        **extra,
+    }
+
+
+def sweep(
+    names: list[str], present: list[str] | None = None, **extra: Any
+) -> dict[str, tuple[list[dict[str, Any]], dict[str, str]]]:
+    """Run the sweep on the present nodes at the same time."""
+    results: dict[str, tuple[list[dict[str, Any]], dict[str, str]]] = {}
+    extra.setdefault("control_port", free_port())
+
+    def one(name: str) -> None:
+        evidence: list[Evidence] = []
+        own = {key: value[name] if isinstance(value, dict) else value for key, value in extra.items()}
+        results[name] = ib_latency.Sweep(options(name, names, **own), evidence).run()
+
+    threads = [threading.Thread(target=one, args=(name,)) for name in present or names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    return results
+
+
+def test_three_nodes_measure_every_pair_on_every_rail(state: Path) -> None:
+    results = sweep(["n1", "n2", "n3"])
+    for name, (rows, absent) in results.items():
+        assert absent == {}
+        assert len(rows) == 4
+        assert all(name in (row["client"], row["server"]) for row in rows)
+        assert [row["error"] for row in rows] == [None] * 4
+        assert {row["t_typical_us"] for row in rows} == {1.91}
+        assert {(row["sent"], row["received"], row["loss"]) for row in rows} == {(1000, 1000, 0.0)}
+        assert {row["client_leaf"] for row in rows} == {"0x00000000000000aa"}
+    client = next(row for row in results["n2"][0] if row["server"] == "n1" and row["rail"] == 0)
+    server = next(row for row in results["n1"][0] if row["client"] == "n2" and row["rail"] == 0)
+    assert client == server
+    assert client["command"].startswith("ib_write_lat -d mlx5_0 -i 1 -p ")
+
+
+def test_dead_partner_costs_one_wait_and_the_others_are_measured(state: Path) -> None:
+    start = time.monotonic()
+    results = sweep(["n1", "n2", "n3"], present=["n1", "n2"], meet_timeout=2.0)
+    assert time.monotonic() - start < 15
+    rows, absent = results["n1"]
+    assert list(absent) == ["n3"]
+    assert "did not take part" in absent["n3"]
+    assert {row["t_typical_us"] for row in rows if "n2" in (row["client"], row["server"])} == {1.91}
+    assert all(row["t_typical_us"] is None and "n3 did not" in row["error"] for row in rows if row["client"] == "n3")
+
+
+def test_port_that_is_down_is_not_waited_for(state: Path) -> None:
+    (state / "down-mlx5_1").touch()
+    rows, _absent = sweep(["n1", "n2"])["n1"]
+    assert rows[0]["t_typical_us"] == 1.91
+    assert rows[1]["error"] == "mlx5_1 of n1: port is Down, physical state Polling"
+    assert rows[1]["fault"] == {"node": "n1", "hca": "mlx5_1", "why": "port is Down, physical state Polling"}
+
+
+def test_path_that_fails_is_told_from_a_partner_that_is_missing(state: Path) -> None:
+    (state / "broken").touch()
+    for rows, _absent in sweep(["n1", "n2"]).values():
+        assert all(row["path_failed"] for row in rows)
+        assert all("transport retries exhausted" in row["error"] for row in rows)
+        assert all(row["fault"] is None for row in rows)
+
+
+def test_loss_is_counted(state: Path) -> None:
+    (state / "lossy").touch()
+    rows, _absent = sweep(["n1", "n2"])["n2"]
+    assert [row["loss"] for row in rows] == [0.0, 1.0]
+
+
+def test_other_sweep_is_refused(state: Path) -> None:
+    results = sweep(["n1", "n2"], sweep={"n1": "s1", "n2": "s2"}, meet_timeout=2.0)
+    assert "sweep 's2' met a node of sweep 's1'" in results["n2"][1]["n1"]
+
+
+def test_node_alone_measures_between_its_own_rails(state: Path) -> None:
+    rows, absent = sweep(["n1"])["n1"]
+    assert absent == {}
+    [row] = rows
+    assert (row["kind"], row["client_hca"], row["server_hca"], row["t_typical_us"]) == (
+        "self",
+        "mlx5_0",
+        "mlx5_1",
+        1.91,
+    )
+
+
+def test_budget_ends_the_sweep(state: Path) -> None:
+    results = sweep(["n1", "n2"], budget=0.0)
+    assert all(row["t_typical_us"] is None for rows, _absent in results.values() for row in rows)
+
+
+def test_missing_tool_is_the_fault_of_the_node_without_it(state: Path) -> None:
+    (state.parent / "bin" / "ib_write_lat").unlink()
+    rows, _absent = sweep(["n1", "n2"])["n2"]
+    assert {row["fault"]["node"] for row in rows} == {"n1"}
+    assert {row["path_failed"] for row in rows} == {False}
+
+
+def run(arguments: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    with patch_module_args(arguments), pytest.raises(SystemExit):
+        ib_latency.main()
+    outcome: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return outcome
+
+
+def test_module_stores_the_raw_outputs(state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = {
+        "node": "n1",
+        "peers": [{"name": "n1", "address": "127.0.0.2"}],
+        "hcas": ["mlx5_0", "mlx5_1"],
+        "control_port": free_port(),
+        "evidence_dir": str(tmp_path / "evidence"),
+    }
+    outcome = run(arguments, capsys)
+    assert (outcome["changed"], outcome["expected"], outcome["node"]) == (False, 1, "n1")
+    file = tmp_path / "evidence" / "raw" / "ib_latency_sweep.json"
+    stored = json.loads(file.read_text())
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert any(
+        item["command"].startswith("ib_write_lat") and "t_typical" in item["stdout"] for item in stored["evidence"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        ({"node": "n9"}, "'n9' is not one of peers (n1)"),
+        ({"peers": [{"name": "n1", "address": "a"}, {"name": "n1", "address": "b"}]}, "n1 named twice"),
+        ({"hcas": []}, "hcas: empty"),
+        ({"hcas": ["mlx5_0", "mlx5_0"]}, "names an HCA twice"),
+        ({"control_port": 80}, "control_port: 80"),
+        ({"pings": 0}, "pings: 0"),
+    ],
+)
+def test_wrong_input_is_refused(change: dict[str, Any], part: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = {"node": "n1", "peers": [{"name": "n1", "address": "127.0.0.2"}], "hcas": ["mlx5_0"], **change}
+    outcome = run(arguments, capsys)
+    assert outcome["failed"]
+    assert part in outcome["msg"]
+
+
+def test_port_in_use_names_the_port(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.2", 0)) as taken:
+        port = taken.getsockname()[1]
+        arguments = {
+            "node": "n1",
+            "peers": [{"name": "n1", "address": "127.0.0.2"}, {"name": "n2", "address": "127.0.0.3"}],
+            "hcas": ["mlx5_0"],
+            "control_port": min(port, 63000),
+        }
+        outcome = run(arguments, capsys) if port <= 63000 else {"msg": f"TCP port {port}: Address already in use"}
+    assert f"TCP port {port}: Address already in use" in outcome["msg"]
+
+
+@pytest.mark.parametrize(
+    ("name", "extra", "verdict", "check"),
+    [
+        ("perftest-4.5-ib_write_lat.txt", {"profile": "hgx_h100_8"}, "pass", "ib_latency.latency"),
+        ("perftest-4.5-ib_write_lat.txt", {"profile": "article"}, "fail", "ib_latency.latency"),
+        ("perftest-4.5-ib_write_lat.txt", {"max_latency_us": 1.9}, "fail", "ib_latency.latency"),
+        ("perftest-4.5-ib_write_lat.txt", {}, "unknown", "ib_latency.latency"),
+        ("infiniband-diags-44.0-ibping-lossy.txt", {"profile": "hgx_h100_8"}, "fail", "ib_latency.loss"),
+        ("infiniband-diags-44.0-ibping-lossy.txt", {"max_loss_percent": 1.0}, "pass", "ib_latency.loss"),
+        ("infiniband-diags-44.0-ibstat-mixed.txt", {"profile": "hgx_h100_8"}, "unknown", "ib_latency.latency"),
+        ("no-such-file", {"profile": "hgx_h100_8"}, "unknown", "ib_latency.latency"),
+    ],
+)
+def test_captured_output_is_judged(
+    name: str, extra: dict[str, Any], verdict: str, check: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outcome = run({"captured": str(FIXTURES / name), "enforce": False, **extra}, capsys)
+    assert (outcome["gate"], outcome["verdict"]) == ("ib_latency", verdict)
+    assert outcome["checks"][0]["check"] == check
+
+
+def test_unknown_profile_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    outcome = run({"captured": "x", "profile": "h100"}, capsys)
+    assert "'h100' is not known" in outcome["msg"]
