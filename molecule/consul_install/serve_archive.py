@@ -16,12 +16,9 @@ directory.mkdir(parents=True, exist_ok=True)
 archive = directory / "consul.zip"
 if not archive.exists():
     # Stored, not compressed: the test is about pinning and unpacking, and two nodes must agree byte for byte.
-    with (
-        zipfile.ZipFile(archive, "w") as bundle,
-        bundle.open(zipfile.ZipInfo("consul"), "w", force_zip64=True) as member,
-    ):
-        with open("/usr/local/bin/consul", "rb") as source:
-            shutil.copyfileobj(source, member, 1 << 20)
+    source, member = Path("/usr/local/bin/consul"), zipfile.ZipInfo("consul")
+    with source.open("rb") as binary, zipfile.ZipFile(archive, "w") as bundle, bundle.open(member, "w") as packed:
+        shutil.copyfileobj(binary, packed, 1 << 20)
 serve = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", "--directory", str(directory), "8099"]
 running = subprocess.run(["systemctl", "is-active", "--quiet", "consul-archive.service"], check=False)
 if running.returncode:

@@ -16,7 +16,7 @@ description:
     pass for a new boot.
 version_added: "0.1.0"
 author:
-  - The ai_infra.gpu_rack authors
+  - The ai_infra.gpu_rack authors (!UNKNOWN)
 options:
   previous:
     description: Identity of an earlier boot. The module fails when the node still runs it.

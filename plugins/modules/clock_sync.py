@@ -10,7 +10,7 @@ module: clock_sync
 short_description: Judge the clock of a node by C(chronyc)
 version_added: 0.1.0
 author:
-  - The ai_infra.gpu_rack authors
+  - The ai_infra.gpu_rack authors (!UNKNOWN)
 description:
   - Reads C(chronyc -c tracking) and C(chronyc -c sources) and judges leap status, reference, selected source and
     offset.

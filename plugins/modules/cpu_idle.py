@@ -10,7 +10,7 @@ module: cpu_idle
 short_description: Judge the idle states the kernel may use by their exit latency
 version_added: 0.1.0
 author:
-  - The ai_infra.gpu_rack authors
+  - The ai_infra.gpu_rack authors (!UNKNOWN)
 description:
   - Reads C(cpuidle/state*/name), C(latency) and C(disable) of every CPU in one go. A state that is enabled and
     takes longer to leave

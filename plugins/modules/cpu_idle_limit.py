@@ -15,7 +15,7 @@ description:
   - A state is chosen by its exit latency, not by its name. Names differ between idle drivers.
 version_added: "0.1.0"
 author:
-  - The ai_infra.gpu_rack authors
+  - The ai_infra.gpu_rack authors (!UNKNOWN)
 options:
   max_latency_us:
     description: Exit latency in microseconds up to which a state stays enabled.

@@ -10,7 +10,7 @@ module: gate
 short_description: Decide from stored evidence whether a node passes a stage
 version_added: 0.1.0
 author:
-  - The ai_infra.gpu_rack authors
+  - The ai_infra.gpu_rack authors (!UNKNOWN)
 description:
   - Reads the result each required gate module has stored and takes the worst verdict. A result that is missing,
     unreadable, or does

@@ -250,7 +250,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 }
 
 TICK_S = 2.0
-LISTEN_WAIT_S = 5.0
+STUCK_LIMIT = 2
 CONNECT_S = 1.0
 MAX_LINE = 1 << 20
 RETRANSMISSIONS = ("local_ack_timeout_err", "out_of_sequence", "packet_seq_err")
@@ -465,6 +465,9 @@ class Sweep:
         self._deadline = time.monotonic() + params["budget"]
         self._rails = self._read_rails()
         self._numa: dict[str, list[str]] = {}
+        # How often in a row this node's own ib_write_lat ran into its deadline. A tool that hangs would otherwise cost
+        # a deadline a rail and partner.
+        self._stuck = 0
 
     @property
     def rails(self) -> list[Rail]:
@@ -677,8 +680,13 @@ class Sweep:
     def _as_server(self, hub: Hub, row: Message) -> None:
         port = tcp_port(self._p["control_port"], row["round"], row["rail"], len(self._rails))
         client, hca = row["client"], row["server_hca"]
+        if self._stuck >= STUCK_LIMIT:
+            hub.send(client, {"type": "ready", "rail": row["rail"], "port": port, "problem": self._stuck_text()})
+            result = hub.receive(client, "result", min(self._deadline, time.monotonic() + 4 * self._p["timeout"]))
+            row.update({key: value for key, value in result["row"].items() if key in row})
+            return
         with background(self._latency_command(hca, port), 2 * self._p["timeout"]) as server:
-            problem = _await_listener(server, port)
+            problem = self._await_listener(server, port)
             hub.send(client, {"type": "ready", "rail": row["rail"], "port": port, "problem": problem})
             result = hub.receive(client, "result", min(self._deadline, time.monotonic() + 4 * self._p["timeout"]))
             server.wait(1.0 if problem is None and result["row"]["error"] is None else 0.0)
@@ -699,6 +707,10 @@ class Sweep:
     def _measure(self, row: Message, port: int, address: str, guid: str | None) -> None:
         """Measure from this node to a server that listens."""
         hca = row["client_hca"]
+        if self._stuck >= STUCK_LIMIT:
+            row["error"] = self._stuck_text()
+            row["fault"] = {"node": self._me, "hca": None, "why": self._stuck_text()}
+            return
         before = _retransmissions(hca, self._p["ib_port"])
         command = self._latency_command(hca, port, address)
         read = self._run(command)
@@ -706,6 +718,8 @@ class Sweep:
         if read.error is None and "Couldn't connect to" in read.stdout + read.stderr:
             read = self._run(command)
         row["command"] = read.command
+        late = read.error is not None and "still running" in read.error
+        self._stuck = self._stuck + 1 if late else 0
         latency = parse_latency(read.stdout)
         if read.error is not None or read.rc != 0 or latency.error is not None:
             why = read.error or explain(read.stdout + "\n" + read.stderr) or latency.error
@@ -720,6 +734,10 @@ class Sweep:
             row.update({key: value for key, value in latency.as_dict().items() if key in row and key != "error"})
         if self._p["link_layer"] == "infiniband":
             self._ping(row, hca, guid)
+            if late and row["received"]:
+                # On a broken path the HCA gives up after seconds, with a status. A tool that hangs while the ports do
+                # answer is itself the trouble.
+                row["path_failed"] = False
         after = _retransmissions(hca, self._p["ib_port"])
         row["retransmissions"] = after - before if before is not None and after is not None else None
 
@@ -756,7 +774,7 @@ class Sweep:
                     continue
                 port = tcp_port(self._p["control_port"], 0, client, len(self._rails))
                 with background(self._latency_command(used.hca, port), 2 * self._p["timeout"]) as process:
-                    problem = _await_listener(process, port)
+                    problem = self._await_listener(process, port)
                     if problem is None:
                         self._measure(row, port, "127.0.0.1", used.guid)
                         process.wait(1.0 if row["error"] is None else 0.0)
@@ -766,27 +784,32 @@ class Sweep:
                     self._evidence.append(process.stop())
         return rows
 
+    def _await_listener(self, server: Background, port: int) -> str | None:
+        """Wait until the server listens on the port; return why it does not, None when it does."""
+        until = min(self._deadline, time.monotonic() + self._p["timeout"])
+        while time.monotonic() < until:
+            if _listening(port):
+                self._stuck = 0
+                return None
+            if not server.running():
+                read = server.evidence()
+                text = explain(read.stdout + "\n" + read.stderr)
+                last = next(iter(read.stderr.strip().splitlines()[-1:]), "")
+                return (
+                    read.error or text or last or f"ended with status {read.rc} before it listened on TCP port {port}"
+                )
+            time.sleep(0.02)
+        self._stuck += 1
+        return f"did not listen on TCP port {port} within {self._p['timeout']:g} s"
+
+    def _stuck_text(self) -> str:
+        return f"ib_write_lat ran into its deadline {STUCK_LIMIT} times in a row and is not tried again"
+
     def _run(self, argv: Sequence[str], timeout: float | None = None) -> Evidence:
         limit = min(timeout or self._p["timeout"], max(1.0, self._deadline - time.monotonic()))
         read = _cli.run(argv, limit)
         self._evidence.append(read)
         return read
-
-
-def _await_listener(server: Background, port: int) -> str | None:
-    """Wait until the server listens on the port; return why it does not, None when it does."""
-    until = time.monotonic() + LISTEN_WAIT_S
-    while time.monotonic() < until:
-        if _listening(port):
-            return None
-        if not server.running():
-            break
-        time.sleep(0.02)
-    read = server.evidence()
-    if read.error is not None:
-        return read.error
-    text = explain(read.stdout + "\n" + read.stderr) or next(iter(read.stderr.strip().splitlines()[-1:]), "")
-    return text or f"did not listen on TCP port {port} within {LISTEN_WAIT_S:g} s"
 
 
 def _listening(port: int) -> bool:

@@ -10,7 +10,7 @@ module: ib_port
 short_description: Judge the RDMA ports of a node by C(ibstat)
 version_added: 0.1.0
 author:
-  - The ai_infra.gpu_rack authors
+  - The ai_infra.gpu_rack authors (!UNKNOWN)
 description:
   - Holds state, physical state, rate, link layer, LID of the subnet manager and firmware of every expected HCA
     against the limits.

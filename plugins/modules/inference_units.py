@@ -10,7 +10,7 @@ module: inference_units
 short_description: Derive the inference units of a node from its measured topology
 version_added: 0.1.0
 author:
-  - The ai_infra.gpu_rack authors
+  - The ai_infra.gpu_rack authors (!UNKNOWN)
 description:
   - An inference unit (IU) is a group of O(iu_gpus) GPUs that are pairwise joined by NVLink and share a NUMA node.
     Each gets an

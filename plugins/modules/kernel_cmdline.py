@@ -15,7 +15,7 @@ description:
   - All three are read on every run, so a run that was cut off between two steps is completed by the next one.
 version_added: "0.1.0"
 author:
-  - The ai_infra.gpu_rack authors
+  - The ai_infra.gpu_rack authors (!UNKNOWN)
 options:
   name:
     description: Name of the drop-in, without directory and C(.cfg).

@@ -10,7 +10,7 @@ module: nvlink_topology
 short_description: Judge C(nvidia-smi topo -m) against a board profile
 version_added: 0.1.0
 author:
-  - The ai_infra.gpu_rack authors
+  - The ai_infra.gpu_rack authors (!UNKNOWN)
 description:
   - Reads the topology matrix in every form the tool has had and holds each NVLink cell, the distance of each GPU
     to the HCA of

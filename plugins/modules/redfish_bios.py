@@ -21,7 +21,7 @@ description:
   - BIOS settings apply at the next reboot. With O(state=verified) the module fails unless they are in effect.
 version_added: "0.1.0"
 author:
-  - The ai_infra.gpu_rack authors
+  - The ai_infra.gpu_rack authors (!UNKNOWN)
 options:
   intents:
     description:

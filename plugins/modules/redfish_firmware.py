@@ -17,7 +17,7 @@ description:
     so a second run before the power cycle changes nothing.
 version_added: "0.1.0"
 author:
-  - The ai_infra.gpu_rack authors
+  - The ai_infra.gpu_rack authors (!UNKNOWN)
 options:
   packages:
     description: The pinned set, one entry a package.
@@ -323,7 +323,7 @@ def main() -> None:
             remedy = (
                 "Power-cycle the node: staged versions run after that."
                 if waits
-                else "Nothing is staged for it: run the firmware role again, and if it stays so look at the BMC's log and tasks."
+                else "Nothing is staged: run the firmware role again, and if it stays so look at the BMC's log."
             )
             message = f"firmware on BMC {params['address']} is not the pinned set: {bad}. {remedy}"
             if bad and params["enforce"]:

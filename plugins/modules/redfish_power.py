@@ -14,7 +14,7 @@ description:
     firmware and BIOS settings are applied.
 version_added: "0.1.0"
 author:
-  - The ai_infra.gpu_rack authors
+  - The ai_infra.gpu_rack authors (!UNKNOWN)
 options:
   state:
     description:

@@ -14,7 +14,8 @@ description:
   - A unit that is not running fails with its systemd state and the cause from its journal, such as the file whose
     checksum is wrong.
   - When the engine wants an API key, it is read from C(/etc/gpu_rack/vllm/secret.env) on the node.
-author: The ai_infra.gpu_rack authors
+author:
+  - The ai_infra.gpu_rack authors (!UNKNOWN)
 extends_documentation_fragment: ai_infra.gpu_rack.gate
 options:
   units:

@@ -15,7 +15,8 @@ description:
   - A unit that serves is restarted only when its own files, the template or the secret have changed, or when it runs
     with files older than those on disk. Serving units are restarted one after another, and a restart that fails ends
     the work before the next unit.
-author: The ai_infra.gpu_rack authors
+author:
+  - The ai_infra.gpu_rack authors (!UNKNOWN)
 options:
   units:
     description: The units, in the form of C(inference_units.json). Without it O(units_file) is read.

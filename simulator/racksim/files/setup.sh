@@ -9,29 +9,21 @@ here=/usr/local/lib/simrack
 
 # --- the hardware's own tools -----------------------------------------------------------------------------------
 mkdir -p /opt/simhw/bin /opt/simhw/apt
-for tool in /opt/simhw/engine/bin/*; do
-  [ -e "$tool" ] && ln -sf "$tool" /opt/simhw/bin/
-done
+ln -s /opt/simhw/engine/bin/vllm /opt/simhw/bin/vllm
 cd /opt/simhw
-if [ -e simhw/__main__.py ]; then
-  python3 -m simhw install-links
-  if [ -e simhw/debs.py ]; then
-    python3 -m simhw.debs build /opt/simhw/apt
-  fi
-fi
-for unit in simhw/*.service; do
-  [ -e "$unit" ] && install -m 0644 "$unit" /etc/systemd/system/
-done
-if [ -e /etc/systemd/system/simhw-boot.service ]; then systemctl enable --quiet simhw-boot.service; fi
+python3 -m simhw install-links
+python3 -m simhw.debs build /opt/simhw/apt
+install -m 0644 simhw/*.service /etc/systemd/system/
+systemctl enable --quiet simhw-boot.service
+# The model every inference unit of the simulated rack serves, with its manifest.
+python3 engine/make_model.py /srv/models/tiny-llama
 
 # --- packages: only what is on the image itself -----------------------------------------------------------------
 rm -f /etc/apt/sources.list /etc/apt/sources.list.d/* /etc/apt/apt.conf.d/99mmdebstrap
 : > /etc/apt/sources.list
-if [ -e /opt/simhw/apt/Packages ]; then
-  echo 'deb [trusted=yes] file:/opt/simhw/apt ./' > /etc/apt/sources.list.d/simhw.list
-  # As root: apt's unprivileged reader would only warn here, and nothing comes from a network.
-  apt-get -qq -o APT::Sandbox::User=root update
-fi
+echo 'deb [trusted=yes] file:/opt/simhw/apt ./' > /etc/apt/sources.list.d/simhw.list
+# As root: apt's unprivileged reader would only warn here, and nothing comes from a network.
+apt-get -qq -o APT::Sandbox::User=root update
 
 # --- InfiniBand: the real tools, each behind a wrapper that attaches it to ibsim --------------------------------
 mkdir -p $here/real

@@ -42,6 +42,7 @@ echo "--- node (Lid 1) ibping statistics ---"
 echo "1000 packets transmitted, $received received, 0% packet loss, time 1 ms"
 """,
     "ib_write_lat": """
+[ -e "$STATE/hangs" ] && exec sleep 60
 exec PYTHON - "$@" <<'END'
 import os, socket, sys
 args = sys.argv[1:]
@@ -201,6 +202,17 @@ def test_missing_tool_is_the_fault_of_the_node_without_it(state: Path) -> None:
     rows, _absent = sweep(["n1", "n2"])["n2"]
     assert {row["fault"]["node"] for row in rows} == {"n1"}
     assert {row["path_failed"] for row in rows} == {False}
+
+
+def test_tool_that_hangs_is_tried_twice_only(state: Path) -> None:
+    (state / "hangs").touch()
+    start = time.monotonic()
+    # n2 meets n3, then n1, which has had its two time-outs with n3 by then.
+    rows, _absent = sweep(["n1", "n2", "n3"], timeout=1.0)["n2"]
+    assert time.monotonic() - start < 30
+    assert {row["path_failed"] for row in rows} == {False}
+    assert {row["fault"]["node"] for row in rows} == {"n1", "n2"}
+    assert any("not tried again" in row["error"] for row in rows)
 
 
 def run(arguments: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
