@@ -23,7 +23,7 @@ description:
     values, its IUs, and for a node that is out the step, the check, the value, the limit with its source, the reason
     and the next command to type.
   - Prints nothing for a run in which no module of this collection reported.
-author: The ai_infra.gpu_rack authors
+author: The ai_infra.gpu_rack authors (!UNKNOWN)
 requirements:
   - Enable it with C(callbacks_enabled = ai_infra.gpu_rack.rack_summary).
 options:

@@ -15,7 +15,7 @@ name: board
 short_description: Facts of a board by its name
 version_added: 0.1.0
 description: Returns what playbooks have to know of a board to fill in role options, so that no inventory repeats it.
-author: The ai_infra.gpu_rack authors
+author: The ai_infra.gpu_rack authors (!UNKNOWN)
 options:
   _input:
     description: Name of the board, as in C(gpu_rack_board).

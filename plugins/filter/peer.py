@@ -12,7 +12,7 @@ name: peer
 short_description: Name and management address of a host
 version_added: 0.1.0
 description: Returns a host in the form M(ai_infra.gpu_rack.ib_latency) takes its peers in.
-author: The ai_infra.gpu_rack authors
+author: The ai_infra.gpu_rack authors (!UNKNOWN)
 options:
   _input:
     description: Inventory name of the host.

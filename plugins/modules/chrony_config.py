@@ -14,7 +14,7 @@ description:
   - Is also changed when the running chronyd is older than the file, so that the handler restarts it. A run that was
     killed between
     writing and restarting is repaired by the next one.
-author: The ai_infra.gpu_rack authors
+author: The ai_infra.gpu_rack authors (!UNKNOWN)
 options:
   content:
     description: The whole text of the configuration.

@@ -14,7 +14,7 @@ description:
     rebuilt server gets the same tokens again.
   - Waits until the ACL system answers, since a new server needs a moment to elect itself.
   - Policies and tokens that are not listed are left alone.
-author: The ai_infra.gpu_rack authors
+author: The ai_infra.gpu_rack authors (!UNKNOWN)
 extends_documentation_fragment: ai_infra.gpu_rack.consul
 options:
   policies:

@@ -15,7 +15,7 @@ description:
     C(initial_management) in
     Consul 1.11.
   - New content is checked with C(consul validate) before it replaces the old.
-author: The ai_infra.gpu_rack authors
+author: The ai_infra.gpu_rack authors (!UNKNOWN)
 options:
   config:
     description: The configuration without secrets, in the names of the newest Consul.

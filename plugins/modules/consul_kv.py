@@ -12,7 +12,7 @@ description:
   - Sets a key of Consul's key-value store. A dict or list is stored as JSON with sorted keys, so that the same value
     is the same text.
   - Needs nothing but Python's standard library where it runs.
-author: The ai_infra.gpu_rack authors
+author: The ai_infra.gpu_rack authors (!UNKNOWN)
 extends_documentation_fragment: ai_infra.gpu_rack.consul
 options:
   key:

@@ -17,7 +17,7 @@ description:
     Fabric State C(Completed) and Status C(Success) on B(every) GPU.
   - Holds the GSP firmware of every GPU against the driver, and wants persistence mode on.
   - The words C(Driver/library version mismatch) mean that the node needs a reboot, whatever the exit status.
-author: The ai_infra.gpu_rack authors
+author: The ai_infra.gpu_rack authors (!UNKNOWN)
 extends_documentation_fragment:
   - ai_infra.gpu_rack.gate
 options:

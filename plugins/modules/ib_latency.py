@@ -582,6 +582,7 @@ class Sweep:
         common = sorted({rail.rail for rail in self._rails} & {rail.rail for rail in theirs})
         chosen = rails_of_round(common, index, self._p["rails"])
         rows: list[Message] = []
+        begun = False
         for rail in chosen:
             row = self._row("pair", index, pair, ends, rail)
             rows.append(row)
@@ -590,6 +591,11 @@ class Sweep:
             if row["error"] is not None:
                 continue
             try:
+                if not begun:
+                    # The partner may be busy with an earlier one for long; a server started now would die waiting.
+                    hub.send(partner, {"type": "begin", "round": index})
+                    hub.receive(partner, "begin", self._deadline)
+                    begun = True
                 if client == self._me:
                     self._as_client(hub, row, theirs[rail].guid)
                 else:

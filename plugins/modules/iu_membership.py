@@ -19,7 +19,7 @@ description:
   - O(state=quarantined) records the reason on the node and turns its units critical at once. It works when Consul
     does not run.
   - A hold (C(/var/lib/gpu_rack/hold.json)) is written and lifted by people only.
-author: The ai_infra.gpu_rack authors
+author: The ai_infra.gpu_rack authors (!UNKNOWN)
 extends_documentation_fragment: ai_infra.gpu_rack.consul
 options:
   state:

@@ -16,7 +16,7 @@ description:
     place or out of range is refused, with the name it should have or the place where it belongs, and nothing is
     written.
   - What is allowed but unwise (debugging switches, settings without effect on the link layer) is a warning.
-author: The ai_infra.gpu_rack authors
+author: The ai_infra.gpu_rack authors (!UNKNOWN)
 options:
   path:
     description: File to write.

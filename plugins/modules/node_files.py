@@ -11,7 +11,7 @@ version_added: 0.1.0
 description:
   - Compares content, mode, owner and group of every file of the set and writes what differs, each atomically.
   - One call for all the files of a role, because every task costs a connection and a Python start on each host.
-author: The ai_infra.gpu_rack authors
+author: The ai_infra.gpu_rack authors (!UNKNOWN)
 options:
   files:
     description: The files.

@@ -17,7 +17,7 @@ description:
   - Always fails the host with the original reason. A node that cannot be reached or a Consul that does not answer is
     a warning and hides nothing.
   - Uses the message, verdict and checks of the failed task only. Of a task with C(no_log) it uses nothing but its name.
-author: The ai_infra.gpu_rack authors
+author: The ai_infra.gpu_rack authors (!UNKNOWN)
 options:
   stage:
     description: Stage of the bring-up that failed, such as V(firmware) or V(hardware).

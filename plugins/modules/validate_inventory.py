@@ -12,7 +12,7 @@ description:
   - Checks the variables of B(all) hosts of the inventory, whatever C(--limit) says, against the argument specifications of the roles that will run
     on them and against the rules that only the rack as a whole can break, such as two nodes with one BMC address.
   - Connects to no host. Names the file and line, the host, the variable, the value and what is allowed. Secrets are not shown.
-author: The ai_infra.gpu_rack authors
+author: The ai_infra.gpu_rack authors (!UNKNOWN)
 options: {}
 attributes:
   check_mode:

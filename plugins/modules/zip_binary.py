@@ -13,7 +13,7 @@ description:
   - Notes beside O(record) what was installed, so that a second run downloads nothing and a binary that was replaced
     by hand is drift.
   - Needs no C(unzip) on the host.
-author: The ai_infra.gpu_rack authors
+author: The ai_infra.gpu_rack authors (!UNKNOWN)
 options:
   url:
     description: Address of the archive.

@@ -215,6 +215,21 @@ def test_tool_that_hangs_is_tried_twice_only(state: Path) -> None:
     assert any("not tried again" in row["error"] for row in rows)
 
 
+def test_partner_that_is_busy_for_long_is_waited_for(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # n3 comes to n1 only after n2; a server of n1 started at once would have reached its deadline by then.
+    real = ib_latency.Sweep._meet
+
+    def slow(self: ib_latency.Sweep, hub: Any, index: int, pair: tuple[str, str], absent: dict[str, str]) -> Any:
+        if (self._me, index) == ("n3", 1):
+            time.sleep(5)
+        return real(self, hub, index, pair, absent)
+
+    monkeypatch.setattr(ib_latency.Sweep, "_meet", slow)
+    rows, absent = sweep(["n1", "n2", "n3"], timeout=1.0)["n1"]
+    assert absent == {}
+    assert {row["t_typical_us"] for row in rows} == {1.91}
+
+
 def run(arguments: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     with patch_module_args(arguments), pytest.raises(SystemExit):
         ib_latency.main()
