@@ -20,7 +20,9 @@ options:
     type: str
     required: true
   rows:
-    description: Results of M(ai_infra.gpu_rack.ib_latency) of all nodes. Required unless O(captured) is given.
+    description:
+      - Results of M(ai_infra.gpu_rack.ib_latency) of all nodes. Those of nodes on which it failed are left out.
+      - Required unless O(captured) is given.
     type: list
     elements: dict
   captured:
@@ -187,6 +189,8 @@ def main() -> None:
     if params["captured"]:
         option = "captured"
         results, evidence, problem = read_stored(params["captured"])
+    # A node whose own measurement failed has no pairs to give; that must not stop the judgement of the others.
+    results = [row for row in results if not (isinstance(row, dict) and (row.get("failed") or row.get("unreachable")))]
     problem = problem or unfit(results)
     if problem is not None:
         module.fail_json(msg=f"Option {option}: {problem}. Give the results of ib_latency of all nodes.")

@@ -163,6 +163,15 @@ verified:
   description: Whether all wanted values are in effect and the kernel follows.
   type: bool
   returned: O(state=verified)
+checks:
+  description: One check for each setting, and those of O(kernel), in the form of the gate modules.
+  type: list
+  elements: dict
+  returned: O(state=verified)
+verdict:
+  description: The worst verdict of RV(checks).
+  type: str
+  returned: O(state=verified)
 vendor:
   description: The map that was used.
   type: str
@@ -189,7 +198,7 @@ from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._redfish import 
     RedfishError,
     odata_id,
 )
-from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import describe
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import compare, describe, worst
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     **REDFISH_ARGS,
@@ -377,6 +386,24 @@ def judge(settings: Mapping[str, Mapping[str, Any]], kernel: Mapping[str, Any] |
     return f"BIOS setting not in effect: {'; '.join(parts)}; {seen}. {remedy}"
 
 
+def checks(settings: Mapping[str, Mapping[str, Any]], kernel: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """Return one check for each setting, value and limit being the setting in effect and the wanted one, then the kernel's."""
+    judged = [
+        compare(
+            "redfish_bios.setting",
+            name,
+            None if s["current"] is None else str(s["current"]),
+            str(s["desired"]),
+            ok=s["current"] == s["desired"],
+            limit_source=s["why"],
+            reason=f"desired {s['desired']}, pending {s['pending']}, current {s['current']}",
+            remedy="Power-cycle the node; if the setting stays, set it in the BIOS setup or update the BMC and BIOS.",
+        ).as_dict()
+        for name, s in settings.items()
+    ]
+    return judged + list(kernel["checks"] if kernel else [])
+
+
 def main() -> None:
     """Run the module."""
     module = AnsibleModule(
@@ -398,8 +425,10 @@ def main() -> None:
                 "settings": before,
                 "reboot_reasons": reasons(before),
                 "verified": message is None,
+                "checks": checks(before, params["kernel"]),
                 **extra,
             }
+            outcome["verdict"] = worst(c["verdict"] for c in outcome["checks"])
             outcome["reboot_required"] = bool(outcome["reboot_reasons"])
             if message and params["enforce"]:
                 module.fail_json(msg=message, **outcome)

@@ -96,6 +96,15 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+checks:
+  description: One check for each pinned component, in the form of the gate modules.
+  type: list
+  elements: dict
+  returned: O(state=verified)
+verdict:
+  description: The worst verdict of RV(checks).
+  type: str
+  returned: O(state=verified)
 components:
   description: Every pinned component, by inventory id.
   type: dict
@@ -151,6 +160,7 @@ from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._redfish import 
     odata_id,
 )
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._redfish_tasks import ENDED, failure, staged_versions
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import compare, worst
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     **REDFISH_ARGS,
@@ -282,6 +292,23 @@ def table(components: Mapping[str, Mapping[str, Any]]) -> str:
     )
 
 
+def checks(components: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return one check for each component: the running version against the pinned one."""
+    return [
+        compare(
+            "redfish_firmware.version",
+            name,
+            c["running"],
+            c["wanted"],
+            ok=c["running"] == c["wanted"],
+            limit_source=f"firmware set {c['package']}",
+            reason=f"pinned {c['wanted']}, running {c['running']}, staged {c['staged'] or 'nothing'}",
+            remedy="Power-cycle the node if a version is staged; else run the firmware role again and read the BMC's log.",
+        ).as_dict()
+        for name, c in components.items()
+    ]
+
+
 def main() -> None:
     """Run the module."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
@@ -318,7 +345,9 @@ def main() -> None:
                 "reboot_required": bool(reasons(before)),
                 "activation": activation,
                 "verified": not bad,
+                "checks": checks(before),
             }
+            outcome["verdict"] = worst(c["verdict"] for c in outcome["checks"])
             waits = any(c["staged"] for c in before.values())
             remedy = (
                 "Power-cycle the node: staged versions run after that."

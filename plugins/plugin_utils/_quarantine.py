@@ -61,7 +61,7 @@ def record(
         item = failed_item(result)
         check = worst_check(item)
         said = clean(item.get("msg") or result.get("msg") or "failed without a message")
-        reason = said if check else f"{name}: {said}"
+        reason = clean(check["reason"]) if check else f"{name}: {said}"
     return {
         "node": node,
         "stage": stage,

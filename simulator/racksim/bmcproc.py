@@ -56,6 +56,8 @@ def _command(rack: Rack) -> list[str]:
 
 def start(rack: Rack) -> None:
     """Start the BMC and wait until each node's address accepts connections; nothing when it runs."""
+    # A process that was just started is asked itself: right after its exec its command line in /proc is still empty.
+    process: subprocess.Popen[bytes] | None = None
     if pid(rack) is None:
         for node in rack.nodes:
             if _accepts(node.bmc_address):
@@ -78,7 +80,8 @@ def start(rack: Rack) -> None:
     deadline = time.monotonic() + _START_TIMEOUT_S
     for node in rack.nodes:
         while not _accepts(node.bmc_address):
-            if pid(rack) is None or time.monotonic() > deadline:
+            ended = pid(rack) is None if process is None else process.poll() is not None
+            if ended or time.monotonic() > deadline:
                 lines = log_file(rack).read_text(encoding="utf-8", errors="replace").strip().splitlines()
                 stop(rack)
                 last = lines[-1] if lines else "it ended without a word"

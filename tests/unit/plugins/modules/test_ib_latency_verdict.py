@@ -23,8 +23,9 @@ def row(client: str, server: str, rail: int, kind: str = "pair", server_rail: in
         "kind": kind, "round": 0, "rail": rail, "client": client, "server": server,
         "client_hca": f"mlx5_{rail}", "server_hca": f"mlx5_{other}", "client_rail": rail, "server_rail": other,
         "client_leaf": f"0x{rail // 2}", "server_leaf": f"0x{other // 2}", "iterations": 1000, "t_min_us": 1.8,
-        "t_typical_us": 1.9, "p99_us": 2.1, "p999_us": 3.0, "t_max_us": 6.0, "sent": 1000, "received": 1000, "loss": 0.0,
-        "mad_rtt_ms": 0.05, "retransmissions": None, "path_failed": False, "error": None, "fault": None, "command": "c",
+        "t_typical_us": 1.9, "p99_us": 2.1, "p999_us": 3.0, "t_max_us": 6.0, "sent": 1000, "received": 1000,
+        "loss": 0.0, "mad_rtt_ms": 0.05, "retransmissions": None, "path_failed": False, "error": None, "fault": None,
+        "command": "c",
     }  # fmt: skip
 
 
@@ -226,6 +227,11 @@ def test_retransmissions_are_the_loss_of_ethernet(capsys: pytest.CaptureFixture[
         one.update(sent=None, received=None, loss=None, retransmissions=7 if uses(one, "n2", 0) else 0)
 
     assert verdicts(results(4, roce), capsys) == {"n1": "warn", "n2": "fail", "n3": "warn", "n4": "warn"}
+
+
+def test_failed_measurement_of_a_node_does_not_stop_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [*results(3), {"failed": True, "msg": "TCP port 18500: Address already in use"}]
+    assert judge(rows, capsys)["verdict"] == "pass"
 
 
 def test_node_without_result_is_unknown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -40,7 +40,7 @@ def test_a_failed_gate_gives_its_worst_check() -> None:
         "node": "node3",
         "stage": "hardware",
         "task": "Judge the links",
-        "reason": "nvlink_topology.links: fail",
+        "reason": "one link is down",
         "next_command": NEXT,
         "check": "nvlink_topology.links",
         "subject": "gpu 0 - gpu 3",
