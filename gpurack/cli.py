@@ -7,164 +7,234 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.table import Table
+from gpurack import __version__
+from gpurack.errors import GpurackError, Interrupted
+from gpurack.project import inventory, root, summary_lines
 
-from gpurack.board import Board
-from gpurack.errors import GpurackError
-from gpurack.project import inventory, root
-from gpurack.runner import run_playbook
+if TYPE_CHECKING:
+    from gpurack.runner import Outcome
 
 EXIT_OK, EXIT_BAD_RACK, EXIT_USAGE = 0, 1, 2
+_EXITS = """exit status:
+  0  all is well
+  1  a node is out: quarantined, failed, unreachable, drained or not there
+  2  the request was wrong or could not be carried out: inventory refused, no such path, no answer from Consul, stopped
+"""
+_EXAMPLES = {
+    "up": """examples:
+  gpurack up                                   the simulated rack (inventories/sim)
+  gpurack up -i inventories/mysite             a real one
+  gpurack up -i inventories/mysite -l node3    one node, the others are not touched
+  gpurack up --check --diff                    what has drifted; changes nothing
+""",
+    "gate": """examples:
+  gpurack gate -i inventories/mysite           every node
+  gpurack gate -l node3 --json                 one node, for a program
+""",
+    "status": """examples:
+  gpurack status -i inventories/mysite
+  gpurack status --json | jq -r '.rack.nodes[] | select(.state != "serving") | .name'
+""",
+    "sim": """examples:
+  gpurack sim up                                    build and boot the simulated rack
+  gpurack sim fault node2 'link 0-2: NV17'          break something while it runs
+  gpurack sim heal node2
+  gpurack sim status --json
+  gpurack sim --help                                everything simulator/rack can do
+""",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command. Returns 0 when all is well, 1 when a node is out, 2 when the request itself was wrong."""
+    """Run one command. Returns 0 when all is well, 1 when a node is out, 2 for a request that could not be met."""
     given = list(sys.argv[1:] if argv is None else argv)
+    as_json, verb = False, "gpurack"
     try:
         if given[:1] == ["sim"]:
             return _sim(given[1:])
         args = _parser().parse_args(given)
+        as_json, verb = args.json, args.command
         return int(args.run(args))
     except GpurackError as exc:
-        print(f"gpurack: {exc}", file=sys.stderr)
-        return EXIT_USAGE
+        return _refuse(verb, str(exc), as_json)
+    except ModuleNotFoundError as exc:
+        text = f"Python package {exc.name}: {sys.executable} does not have it. Run `make setup` in the checkout."
+        return _refuse(verb, text, as_json)
+    except Interrupted as exc:
+        return _refuse(
+            verb, f"stopped by {exc}. Run the same command again: it goes on where the rack stands.", as_json
+        )
     except KeyboardInterrupt:
-        print("gpurack: interrupted. Run the same command again: it goes on where the rack stands.", file=sys.stderr)
+        return _refuse(verb, "stopped by SIGINT. Run the same command again.", as_json)
+    except BrokenPipeError:
+        # Whoever read the output has gone; Python would complain once more when it closes the stream.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_USAGE
+
+
+def _refuse(verb: str, text: str, as_json: bool) -> int:
+    line = " ".join(text.split())
+    if as_json:
+        print(json.dumps({"command": verb, "exit": EXIT_USAGE, "error": line}, indent=1))
+    print(f"gpurack: {line}", file=sys.stderr)
+    return EXIT_USAGE
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="gpurack",
-        description="Bring a GPU rack up, prove it, and see where it stands.",
-        epilog="Exit status: 0 all is well, 1 a node is out (quarantined, failed, unreachable), 2 wrong request.",
+        description="Bring a GPU rack up, prove it, and see where it stands. Each command runs one playbook.",
+        epilog=f"`gpurack COMMAND --help` tells more.\n\n{_EXITS}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    verbs = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    parser.add_argument("--version", action="version", version=f"gpurack {__version__}")
+    verbs = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", dest="command")
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument(
-        "-i", "--inventory", help="inventory directory (default: $GPURACK_INVENTORY, then inventories/sim)"
+        "-i",
+        "--inventory",
+        metavar="PATH",
+        help="inventory directory or file (default: $GPURACK_INVENTORY, else inventories/sim)",
     )
+    common.add_argument("-l", "--limit", metavar="HOSTS", help="only these hosts (Ansible's pattern)")
     common.add_argument(
-        "--json", action="store_true", help="print one JSON document on standard output and nothing else"
-    )
-    run = argparse.ArgumentParser(add_help=False)
-    run.add_argument("-l", "--limit", help="only these hosts (Ansible's pattern)")
-    run.add_argument(
         "-e",
         "--extra-vars",
         action="append",
         default=[],
         metavar="VARS",
-        help="extra variables, as for ansible-playbook",
+        help="extra variables, as for ansible-playbook; a secret belongs in a vault or a file: -e @FILE",
     )
-    run.add_argument("--plain", action="store_true", help="plain lines in place of the live board")
+    common.add_argument(
+        "--vault-password-file", metavar="FILE", help="password of the inventory's vault, as for ansible-playbook"
+    )
+    common.add_argument("--json", action="store_true", help="one JSON document on standard output, and nothing else")
+    run = argparse.ArgumentParser(add_help=False)
+    run.add_argument(
+        "--plain", action="store_true", help="plain lines in place of the live board, as without a terminal"
+    )
     run.add_argument("-v", "--verbose", action="store_true", help="also print what Ansible prints")
 
-    up = verbs.add_parser("up", parents=[common, run], help="bring the rack up (playbooks/site.yml)")
+    def verb(name: str, playbook: str, text: str, what: Callable[[argparse.Namespace], int], *more: Any) -> Any:
+        found = verbs.add_parser(
+            name,
+            parents=[common, *more],
+            help=f"{text} ({playbook})",
+            description=f"{text[0].upper()}{text[1:]}. Runs {playbook}.",
+            epilog=f"{_EXAMPLES[name]}\n{_EXITS}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        found.set_defaults(run=what)
+        return found
+
+    up = verb("up", "playbooks/site.yml", "bring the rack up, or bring it back to what the inventory says", _up, run)
     up.add_argument("--check", action="store_true", help="change nothing, say what would change")
-    up.add_argument("--diff", action="store_true", help="show the differences (implies --verbose)")
-    up.set_defaults(run=_up)
-    gate = verbs.add_parser("gate", parents=[common, run], help="run the gates, change nothing (playbooks/gate.yml)")
-    gate.set_defaults(run=_gate)
-    status = verbs.add_parser(
-        "status", parents=[common], help="what Consul says of every node and IU (playbooks/status.yml)"
-    )
-    status.set_defaults(run=_status)
+    up.add_argument("--diff", action="store_true", help="show the differences")
+    verb("gate", "playbooks/gate.yml", "run both gates; starts and joins nothing, quarantines what fails", _gate, run)
+    verb("status", "playbooks/status.yml", "what Consul says of every node and inference unit", _status)
     # Only for --help: main() hands everything behind `sim` on untouched.
     verbs.add_parser(
         "sim",
-        help="the simulated rack: gpurack sim up | down | status | fault NODE 'FAULT' | heal NODE",
+        help="the simulated rack: gpurack sim up | down | status | fault NODE 'FAULT' | heal NODE (simulator/rack)",
+        epilog=_EXAMPLES["sim"],
         add_help=False,
     )
     return parser
 
 
 def _up(args: argparse.Namespace) -> int:
-    extra = ["--check"] if args.check else []
-    extra += ["--diff"] if args.diff else []
-    args.verbose = args.verbose or args.diff
-    return _play("site", args, extra)
+    return _play("site", args, [*(["--check"] if args.check else []), *(["--diff"] if args.diff else [])])
 
 
 def _gate(args: argparse.Namespace) -> int:
     return _play("gate", args, [])
 
 
-def _play(name: str, args: argparse.Namespace, extra: list[str]) -> int:
-    options = list(extra)
-    options += ["--limit", args.limit] if args.limit else []
+def _play(name: str, args: argparse.Namespace, extra: Sequence[str]) -> int:
+    from rich.console import Console
+
+    from gpurack.board import Board
+    from gpurack.runner import run_playbook
+
+    path = inventory(args.inventory)
+    console = Console(stderr=args.json)
+    board = Board(
+        console,
+        live=console.is_terminal and not args.plain and not args.verbose,
+        diff="--diff" in extra,
+        verbose=args.verbose,
+    )
+    with board:
+        outcome = run_playbook(name, path, [*extra, *_options(args)], board.event)
+    code = _exit_code(outcome, path, args.limit)
+    if args.json:
+        document = {"command": args.command, "exit": code, "inventory": str(path), **outcome.summary}
+        print(json.dumps(document, indent=1))
+    elif not args.verbose:
+        print("\n".join(summary_lines(outcome.summary)))
+    return code
+
+
+def _options(args: argparse.Namespace) -> list[str]:
+    options = ["--limit", args.limit] if args.limit else []
     for item in args.extra_vars:
         options += ["--extra-vars", item]
-    console = Console(stderr=args.json)
-    board = Board(console, live=console.is_terminal and not args.plain and not args.verbose)
-    last: list[str] = []
+    if args.vault_password_file:
+        options += ["--vault-password-file", str(Path(args.vault_password_file).resolve())]
+    return options
 
-    def log(text: str) -> None:
-        last[:] = [*last, *text.splitlines()][-200:]
-        if args.verbose:
-            print(text, file=sys.stderr if args.json else sys.stdout, flush=True)
 
-    with board:
-        code, summary = run_playbook(name, inventory(args.inventory), options, board.event, log)
-    if args.json:
-        print(json.dumps({"exit": code, **summary}, indent=1))
-    elif not args.verbose:
-        print("\n".join(_summary_lines(last, summary)))
-    if summary.get("refused"):
+def _exit_code(outcome: Outcome, path: Path, limit: str | None) -> int:
+    if outcome.summary.get("refused"):
         return EXIT_USAGE
-    return EXIT_OK if code == 0 else EXIT_BAD_RACK
-
-
-def _summary_lines(last: list[str], summary: dict[str, Any]) -> list[str]:
-    """Return the summary as the callback printed it; ansible's own last words when there is none."""
-    if not summary:
-        return last[-30:]
-    start = next((i for i, line in enumerate(last) if line.startswith(("RACK SUMMARY", "INVENTORY REFUSED"))), None)
-    return last[start:] if start is not None else last[-30:]
+    if not outcome.hosts:
+        which = f"no host matches --limit {limit}" if limit else "it has no host in the rack's groups"
+        raise GpurackError(
+            f"inventory {path}: {which}, so nothing was done. See `ansible-inventory -i {path} --graph`."
+        )
+    out = [host for host, node in (outcome.summary.get("nodes") or {}).items() if node.get("out")]
+    return EXIT_OK if outcome.code == 0 and not out else EXIT_BAD_RACK
 
 
 def _status(args: argparse.Namespace) -> int:
-    state: dict[str, Any] = {}
-    last: list[str] = []
+    from rich.console import Console
 
-    def take(event: Any) -> None:
-        result = (event.get("event_data") or {}).get("res") or {}
+    from gpurack.runner import run_playbook
+    from gpurack.status import table
+
+    rack: dict[str, Any] = {}
+    failures: list[str] = []
+
+    def take(event: Mapping[str, Any]) -> None:
+        data = event.get("event_data") or {}
+        result = data.get("res") or {}
         if event.get("event") == "runner_on_ok" and "rack" in result:
-            state.update(result["rack"])
+            rack.update(result["rack"])
+        elif event.get("event") in ("runner_on_failed", "runner_on_unreachable"):
+            failures.append(str(result.get("msg") or "no reason was given"))
 
-    code, _ = run_playbook("status", inventory(args.inventory), [], take, last.append)
-    if not state:
-        raise GpurackError(
-            "rack status: Consul gave no answer. "
-            + next((x for x in reversed(last) if "msg" in x or "fatal" in x), "Is the rack up?")
-        )
-    bad = [n for n in state["nodes"] if n["state"] != "serving"]
+    path = inventory(args.inventory)
+    outcome = run_playbook("status", path, _options(args), take)
+    if failures:
+        raise GpurackError(failures[0])
+    if not rack:
+        which = f"no node matches --limit {args.limit}" if args.limit else "it has no host in the group gpu_nodes"
+        raise GpurackError(f"inventory {path}: {which}. See `ansible-inventory -i {path} --graph`.")
+    serving = all(node["state"] == "serving" for node in rack["nodes"])
+    code = EXIT_OK if serving and outcome.code == 0 else EXIT_BAD_RACK
     if args.json:
-        print(json.dumps(state, indent=1))
+        print(json.dumps({"command": "status", "exit": code, "inventory": str(path), "rack": rack}, indent=1))
     else:
-        _status_table(state)
-    return EXIT_BAD_RACK if bad or code else EXIT_OK
+        console = Console(width=None if sys.stdout.isatty() else 160)
+        console.print(table(rack))
+    return code
 
 
-def _status_table(state: dict[str, Any]) -> None:
-    table = Table(title=f"rack, as Consul at {state['address']} sees it", title_justify="left")
-    for column in ("node", "state", "serf", "IUs", "gates", "reason"):
-        table.add_column(column, overflow="fold")
-    for node in state["nodes"]:
-        units = (
-            "\n".join(f"{u['id']} {u['address']}:{u['port']} {u['state']} ({u['note']})" for u in node["units"]) or "-"
-        )
-        gates = "\n".join(f"{stage}: {text}" for stage, text in node["gates"].items()) or "-"
-        table.add_row(node["name"], node["state"], node["serf"], units, gates, node["reason"])
-    console = Console(width=None if sys.stdout.isatty() else 160)
-    console.print(table)
-
-
-def _sim(arguments: list[str]) -> int:
+def _sim(arguments: Sequence[str]) -> int:
     rack = root() / "simulator" / "rack"
     if not os.access(rack, os.X_OK):
         raise GpurackError(

@@ -1,10 +1,13 @@
-"""Where the checkout, its playbooks and its inventories are."""
+"""Where the checkout, its playbooks, its inventories and its renderer of summaries are."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from gpurack.errors import GpurackError
 
@@ -32,9 +35,9 @@ def inventory(given: str | None) -> Path:
     chosen = given or os.environ.get("GPURACK_INVENTORY") or SIMULATED
     path = Path(chosen) if Path(chosen).exists() else root() / chosen
     if not path.exists():
-        known = ", ".join(sorted(p.name for p in (root() / "inventories").iterdir() if p.is_dir()))
+        known = ", ".join(sorted(f"inventories/{p.name}" for p in (root() / "inventories").iterdir() if p.is_dir()))
         raise GpurackError(
-            f"inventory {chosen}: no such file or directory. Name a directory with -i; inventories/ has {known}."
+            f"inventory {chosen}: no such file or directory. Name one with -i; this checkout has {known}."
         )
     return path.resolve()
 
@@ -42,6 +45,18 @@ def inventory(given: str | None) -> Path:
 def program(name: str) -> str:
     """Return the path of a program of the same virtual environment as this one."""
     beside = Path(sys.executable).parent / name
-    if not beside.exists():
+    if not os.access(beside, os.X_OK):
         raise GpurackError(f"program {name}: not in {beside.parent}. Run `make setup` in the checkout.")
     return str(beside)
+
+
+def summary_lines(summary: Mapping[str, Any]) -> list[str]:
+    """Return the lines of a run's summary, rendered by the very file that the callback rack_summary renders with."""
+    file = root() / "plugins" / "plugin_utils" / "_summary.py"
+    spec = importlib.util.spec_from_file_location("gpurack_summary", file)
+    if spec is None or spec.loader is None or not file.is_file():
+        raise GpurackError(f"checkout {root()}: {file} is missing. Restore it with `git checkout`.")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    lines: list[str] = module.render(summary)
+    return lines

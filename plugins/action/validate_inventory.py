@@ -38,10 +38,10 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         specs = role_specs(_COLLECTION / "roles")
         raw = {host: hostvars.raw_get(host) for host in groups["all"]}
         wanted = (*(f"{role}_" for role in specs), "gpu_rack_", "ansible_host")
-        resolved = {
-            host: {name: _resolve(hostvars[host], name) for name in values if name.startswith(wanted)}
-            for host, values in raw.items()
-        }
+        resolved = {}
+        for host, values in raw.items():
+            variables = {**values, "hostvars": hostvars}
+            resolved[host] = {name: self._resolve(variables, name) for name in values if name.startswith(wanted)}
         found = problems(resolved, groups, specs, role_uses(_COLLECTION / "playbooks"))
         lines = _lines(found, raw)
         if not found:
@@ -53,6 +53,13 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             "msg": f"Inventory refused: {len(lines)} wrong value{many}, nothing was touched.",
             "problems": lines,
         }
+
+    def _resolve(self, variables: dict[str, Any], name: str) -> Any:
+        """Return a variable as the host's tasks will see it, `hostvars` of other hosts included."""
+        try:
+            return self._templar.copy_with_new_env(available_variables=variables).template(variables[name])
+        except AnsibleError as exc:
+            return Unresolved(" ".join(str(exc).split()).rstrip("."))
 
 
 def role_specs(roles: Path) -> dict[str, dict[str, dict[str, Any]]]:
@@ -90,13 +97,6 @@ def _tasks(tasks: Any) -> Any:
         yield task
         for key in ("block", "rescue", "always"):
             yield from _tasks(task.get(key, ()))
-
-
-def _resolve(variables: Mapping[str, Any], name: str) -> Any:
-    try:
-        return variables[name]
-    except AnsibleError as exc:
-        return Unresolved(" ".join(str(exc).split()).rstrip("."))
 
 
 def _lines(found: Sequence[Problem], raw: Mapping[str, Mapping[str, Any]]) -> list[str]:

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import time
 from pathlib import Path
 from typing import Any
 
+from ansible import context
 from ansible.plugins.callback import CallbackBase
 from ansible_collections.ai_infra.gpu_rack.plugins.plugin_utils._summary import headline, out, render
 
@@ -70,12 +72,13 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
         self._close_step()
         self._step, self._step_start = play.get_name(), time.monotonic()
         sources = getattr(play.get_variable_manager()._inventory, "_sources", None) or []
-        self._inventory = " ".join(f"-i {os.path.relpath(s)}" for s in sources)
+        self._inventory = " ".join(f"-i {shlex.quote(_shorter(str(s)))}" for s in sources)
 
     def v2_runner_on_ok(self, result: Any) -> None:
         """Take what a gate decided and which units joined."""
         action, data = result.task.action, result.result
-        if not action.startswith(_PREFIX):
+        # A module that only reads decides nothing about a node.
+        if not action.startswith(_PREFIX) or action.endswith("_info"):
             return
         self._ours = True
         self._take(self._node(result.host.get_name()), action, data)
@@ -85,6 +88,8 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
         if ignore_errors:
             return
         action, data = result.task.action, result.result
+        if action.startswith(_PREFIX) and action.endswith("_info"):
+            return
         if action == f"{_PREFIX}validate_inventory":
             self._ours = True
             self._refused = list(data.get("problems", ()))
@@ -94,7 +99,8 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
         self._take(node, action, data)
         if node["out"] is None or "quarantine" in data:
             task = result.task.get_name(include_role_fqcn=False)
-            node["out"] = out("failed", self._step, task, data, self._next_command(host))
+            command = self._next_command(host, data.get("quarantine"))
+            node["out"] = out("failed", self._step, task, data, command, node["out"])
 
     def v2_runner_on_unreachable(self, result: Any) -> None:
         """Take a host that does not answer."""
@@ -106,10 +112,15 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
         self._close_step()
         for host in stats.processed:
             if host in self._nodes or stats.failures.get(host) or stats.dark.get(host):
-                self._node(host)["changed"] = stats.changed.get(host, 0)
+                node = self._node(host)
+                node["changed"] = stats.changed.get(host, 0)
+                if not stats.failures.get(host) and not stats.dark.get(host):
+                    # What failed was rescued, as a role may do on purpose.
+                    node["out"] = None
         summary = {
             "playbook": self._playbook,
             "seconds": time.monotonic() - self._start,
+            "check": bool(context.CLIARGS.get("check")),
             "refused": self._refused,
             "steps": self._steps,
             "nodes": self._nodes,
@@ -133,9 +144,23 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
     def _node(self, host: str) -> dict[str, Any]:
         return self._nodes.setdefault(host, {"changed": 0, "gates": {}, "units": {}, "out": None})
 
-    def _next_command(self, host: str) -> str:
-        return f"ansible-playbook {self._inventory} {self._playbook} --limit {host}".replace("  ", " ")
+    def _next_command(self, host: str, quarantine: Any = None) -> str:
+        """Return the command that brings the host in again: the quarantine's own, or this playbook once more."""
+        given = quarantine.get("next_command") if isinstance(quarantine, dict) else None
+        command = str(given or f"ansible-playbook {self._playbook} --limit {host}")
+        words = command.split()
+        if words[:1] == ["ansible-playbook"] and self._inventory and not {"-i", "--inventory"} & set(words):
+            command = command.replace("ansible-playbook", f"ansible-playbook {self._inventory}", 1)
+            if context.CLIARGS.get("extra_vars"):
+                # Not repeated here: they may hold a secret.
+                command += "  # and the -e of this run"
+        return command
 
     def _close_step(self) -> None:
         if self._step:
             self._steps[self._step] = self._steps.get(self._step, 0.0) + time.monotonic() - self._step_start
+
+
+def _shorter(path: str) -> str:
+    """Return a path as one would type it here."""
+    return min(path, os.path.relpath(path), key=len)

@@ -26,7 +26,9 @@ options:
     type: bool
     default: true
   timeout:
-    description: Deadline in seconds for each command the module runs. A command that is late is V(unknown), never a pass.
+    description:
+      - Deadline in seconds for each command the module runs.
+      - A command that is late is V(unknown), never a pass.
     type: float
     default: 60.0
 attributes:

@@ -30,8 +30,8 @@ cuda_fabric_manager: "{{ (gpu_rack_board | ai_infra.gpu_rack.board).fabric_manag
 RETURN = r"""
 _value:
   description:
-    - RV(_value.fabric_manager) says whether the board has NVSwitches and so needs Fabric Manager.
-    - RV(_value.gpus) counts its GPUs, null where the server decides.
+    - C(fabric_manager) says whether the board has NVSwitches and so needs Fabric Manager.
+    - C(gpus) counts its GPUs, null where the server decides.
   type: dict
 """
 

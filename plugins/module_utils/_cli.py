@@ -117,7 +117,13 @@ def write_json(path: Path, data: Any, mode: int = 0o600) -> None:
 
 
 def finish_gate(
-    module: Any, gate: str, checks: Sequence[Check], evidence: Sequence[Evidence], *, changed: bool = False, **extra: Any
+    module: Any,
+    gate: str,
+    checks: Sequence[Check],
+    evidence: Sequence[Evidence],
+    *,
+    changed: bool = False,
+    **extra: Any,
 ) -> None:
     """Store and return a gate's result. A blocking verdict fails the task unless O(enforce=false).
 

@@ -18,7 +18,6 @@ STATE_DIR = Path("/var/lib/gpu_rack")
 STAGES = ("hardware", "serving")
 SERVICE = "vllm"
 KV_PREFIX = "gpu_rack"
-_BLOCKING = ("fail", "unknown")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -387,7 +387,7 @@ def judge(settings: Mapping[str, Mapping[str, Any]], kernel: Mapping[str, Any] |
 
 
 def checks(settings: Mapping[str, Mapping[str, Any]], kernel: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    """Return one check for each setting, value and limit being the setting in effect and the wanted one, then the kernel's."""
+    """Return one check for each setting, then the kernel's. Value is the setting in effect, limit the wanted one."""
     judged = [
         compare(
             "redfish_bios.setting",

@@ -303,7 +303,7 @@ def checks(components: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
             ok=c["running"] == c["wanted"],
             limit_source=f"firmware set {c['package']}",
             reason=f"pinned {c['wanted']}, running {c['running']}, staged {c['staged'] or 'nothing'}",
-            remedy="Power-cycle the node if a version is staged; else run the firmware role again and read the BMC's log.",
+            remedy="Power-cycle the node if a version is staged, else run the firmware role again; read the BMC's log.",
         ).as_dict()
         for name, c in components.items()
     ]
@@ -338,6 +338,7 @@ def main() -> None:
         before, activation = read()
         if params["state"] == "verified":
             bad = table(before)
+            judged = checks(before)
             outcome = {
                 "changed": False,
                 "components": before,
@@ -345,9 +346,9 @@ def main() -> None:
                 "reboot_required": bool(reasons(before)),
                 "activation": activation,
                 "verified": not bad,
-                "checks": checks(before),
+                "checks": judged,
+                "verdict": worst(c["verdict"] for c in judged),
             }
-            outcome["verdict"] = worst(c["verdict"] for c in outcome["checks"])
             waits = any(c["staged"] for c in before.values())
             remedy = (
                 "Power-cycle the node: staged versions run after that."

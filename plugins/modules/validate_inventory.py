@@ -9,9 +9,11 @@ module: validate_inventory
 short_description: Refuse a wrong inventory before anything is touched
 version_added: 0.1.0
 description:
-  - Checks the variables of B(all) hosts of the inventory, whatever C(--limit) says, against the argument specifications of the roles that will run
-    on them and against the rules that only the rack as a whole can break, such as two nodes with one BMC address.
-  - Connects to no host. Names the file and line, the host, the variable, the value and what is allowed. Secrets are not shown.
+  - Checks the variables of B(all) hosts of the inventory, whatever C(--limit) says, against the argument specifications
+    of the roles that will run on them and against the rules that only the rack as a whole can break, such as two nodes
+    with one BMC address.
+  - Connects to no host. Names the file and line, the host, the variable, the value and what is allowed.
+    Secrets are not shown.
 author: The ai_infra.gpu_rack authors (!UNKNOWN)
 options: {}
 attributes:
@@ -37,5 +39,6 @@ problems:
   returned: always
   type: list
   elements: str
-  sample: ["group_vars/all/rack.yml:3: node1: gpu_rack_board: 'hgx_h100'. Allowed: one of hgx_h100_8, hgx_h100_4, h100_nvl, h100_pcie."]
+  sample:
+    - "group_vars/gpu_nodes/gpu_rack.yml:3: node1: gpu_rack_link_layer: 'ethernt'. Allowed: one of infiniband, ethernet."
 """

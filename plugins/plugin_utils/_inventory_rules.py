@@ -94,6 +94,7 @@ def problems(
     )
     found += _unique(list(hosts), hosts, "ansible_host", lambda v: v, "one address a host")
     found += _subnet_manager(nodes, hosts, groups)
+    found += _consul(hosts, groups)
     return sorted(set(found), key=lambda p: (p.host, p.variable, p.allowed))
 
 
@@ -119,6 +120,28 @@ def _subnet_manager(
     ]
 
 
+def _consul(hosts: Mapping[str, Mapping[str, Any]], groups: Mapping[str, Sequence[str]]) -> list[Problem]:
+    """A quorum that can't form and agents that look for another datacenter only show as a rack that never joins."""
+    found = []
+    servers = groups.get("consul_servers", ())
+    for server in servers:
+        expect = hosts[server].get("consul_server_bootstrap_expect", 1)
+        if expect != len(servers):
+            allowed = f"{len(servers)}, the number of hosts in the group consul_servers"
+            found.append(Problem(server, "consul_server_bootstrap_expect", _shown(expect), allowed))
+    for option in ("datacenter", "service"):
+        seen = {
+            (name, hosts[host][name])
+            for host in hosts
+            for name in (f"consul_server_{option}", f"consul_agent_{option}", f"quarantine_{option}")
+            if isinstance(hosts[host].get(name), str)
+        }
+        if len({value for _name, value in seen}) > 1:
+            shown = ", ".join(f"{name}: {value}" for name, value in sorted(seen))
+            found.append(Problem("(inventory)", f"consul_server_{option}", shown, "one name for servers and agents"))
+    return found
+
+
 def _shown(value: Any, secret: bool = False) -> str:
     if isinstance(value, Unresolved):
         return f"not resolved: {value.why}"
@@ -136,16 +159,16 @@ def _known_variables(
     for name, value in values.items():
         if name.startswith("gpu_rack_") and name not in _RACK_VARIABLES:
             near = difflib.get_close_matches(name, _RACK_VARIABLES, n=1)
-            hint = f". Did you mean {near[0]}?" if near else ""
-            found.append(Problem(host, name, _shown(value, True), f"one of {', '.join(_RACK_VARIABLES)}{hint}"))
+            hint = f"{near[0]}, or another of " if near else "one of "
+            found.append(Problem(host, name, _shown(value, True), f"{hint}{', '.join(_RACK_VARIABLES)}"))
         role = _role_of(name, specs)
         if role is None:
             continue
         spec = specs[role].get(name)
         if spec is None:
             near = difflib.get_close_matches(name, specs[role], n=1)
-            hint = f". Did you mean {near[0]}?" if near else ""
-            found.append(Problem(host, name, _shown(value, True), f"an option of role {role}: it has no {name}{hint}"))
+            hint = f", perhaps {near[0]}" if near else ""
+            found.append(Problem(host, name, _shown(value, True), f"an option that role {role} has{hint}"))
         elif isinstance(value, Unresolved):
             found.append(Problem(host, name, _shown(value), "a value that can be resolved"))
         else:

@@ -20,7 +20,6 @@ from simhw import hw as store
 from simhw.hw import RUN_DIR, Hw
 
 GRUB_CFG = "/boot/grub/grub.cfg"
-LINKS = "/usr/local/bin"
 SHIMS = "/usr/local/sbin"
 LAUNCHER = "/opt/simhw/bin/simhw"
 APPLIED = RUN_DIR + "/applied.json"

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 
 from simhw import hw as store
@@ -198,9 +199,14 @@ def _reset(hw: Hw, h: Hw, device: str, yes: bool) -> int:
     return 0
 
 
+def device_of(argv: list[str]) -> str:
+    """Return the value of -d, "" without one."""
+    return next((value for option, value in itertools.pairwise(argv) if option == "-d"), "")
+
+
 def mlxfwreset(argv: list[str]) -> int:
     hw = store.effective()
-    device = argv[argv.index("-d") + 1] if "-d" in argv and argv.index("-d") + 1 < len(argv) else ""
+    device = device_of(argv)
     yes = "-y" in argv or "--yes" in argv
     try:
         if not device:
@@ -294,7 +300,7 @@ def mst(argv: list[str]) -> int:
 
 def mlxlink(argv: list[str]) -> int:
     hw = store.effective()
-    device = argv[argv.index("-d") + 1] if "-d" in argv and argv.index("-d") + 1 < len(argv) else ""
+    device = device_of(argv)
     try:
         h = find(hw, device)
     except Refused:
@@ -451,7 +457,7 @@ def cma_roce_tos(argv: list[str]) -> int:
 
 def flint(argv: list[str]) -> int:
     hw = store.effective()
-    device = argv[argv.index("-d") + 1] if "-d" in argv and argv.index("-d") + 1 < len(argv) else ""
+    device = device_of(argv)
     try:
         h = find(hw, device)
     except Refused:

@@ -11,12 +11,13 @@ import yaml
 from ansible_collections.ai_infra.gpu_rack.plugins.action.validate_inventory import role_specs, role_uses
 
 ROOT = Path(__file__).resolve().parents[4]
+ANSIBLE_PLAYBOOK = Path(sys.executable).parent / "ansible-playbook"
 
 
 def run(inventory: Path) -> subprocess.CompletedProcess[str]:
     """Run playbooks/validate.yml on an inventory."""
     return subprocess.run(
-        [str(Path(sys.executable).parent / "ansible-playbook"), "-i", str(inventory), str(ROOT / "playbooks/validate.yml")],
+        [str(ANSIBLE_PLAYBOOK), "-i", str(inventory), str(ROOT / "playbooks/validate.yml")],
         env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"},
         cwd=ROOT,
         capture_output=True,
@@ -35,7 +36,8 @@ def test_the_file_and_line_of_a_wrong_value_are_named(tmp_path: Path) -> None:
     file.write_text("---\n# a comment\ngpu_rack_board: hgx_h200\n")
     done = run(tmp_path)
     assert done.returncode != 0
-    assert f"{file}:3: node1: gpu_rack_board: 'hgx_h200'. Allowed: one of hgx_h100_8" in done.stdout.replace("\\n", "\n")
+    refusal = f"{file}:3: node1: gpu_rack_board: 'hgx_h200'. Allowed: one of hgx_h100_8"
+    assert refusal in done.stdout.replace("\\n", "\n")
     # 192.0.2.1 is a documentation address: had anything connected, the run would have said unreachable.
     assert "UNREACHABLE" not in done.stdout
     assert "INVENTORY REFUSED, nothing was touched" in done.stdout

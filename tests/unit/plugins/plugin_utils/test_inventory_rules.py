@@ -96,7 +96,7 @@ def test_a_good_inventory_has_no_problem() -> None:
             1,
             "vllm_iu_base_prot",
             "(hidden)",
-            "an option of role vllm_iu: it has no vllm_iu_base_prot. Did you mean vllm_iu_base_port?",
+            "an option that role vllm_iu has, perhaps vllm_iu_base_port",
         ),
         ("gpu_rack_bord", 1, "gpu_rack_bord", "(hidden)", None),
         (
@@ -210,3 +210,19 @@ def test_a_board_that_leaves_the_number_of_gpus_open_needs_it() -> None:
     for node in ("node1", "node2"):
         hosts[node]["gpu_rack_gpus"] = 4
     assert judged(hosts) == []
+
+
+def test_a_quorum_that_cannot_form_is_refused() -> None:
+    hosts = rack()
+    hosts["head1"]["consul_server_bootstrap_expect"] = 3
+    (problem,) = judged(hosts, {**GROUPS, "consul_servers": ["head1"]})
+    assert (problem.host, problem.variable, problem.shown) == ("head1", "consul_server_bootstrap_expect", "3")
+    assert problem.allowed == "1, the number of hosts in the group consul_servers"
+
+
+def test_agents_of_another_datacenter_than_the_servers_are_refused() -> None:
+    hosts = rack()
+    hosts["head1"]["consul_server_datacenter"] = "rack-a"
+    hosts["node1"]["consul_agent_datacenter"] = "rack-b"
+    found = [p for p in judged(hosts) if p.host == "(inventory)"]
+    assert [p.shown for p in found] == ["consul_agent_datacenter: rack-b, consul_server_datacenter: rack-a"]
