@@ -91,9 +91,9 @@ class Board:
             self._play = str(data.get("play") or data.get("name") or "")
             self._line(self._play)
         elif kind == "runner_on_start" and host:
-            self._at(host, data).state = self._unless_out(host, "running")
+            self._set(host, "running", data)
         elif kind in ("runner_on_ok", "runner_on_skipped") and host:
-            self._at(host, data).state = self._unless_out(host, "ok")
+            self._set(host, "ok", data)
             if kind == "runner_on_ok":
                 self._verdict(host, str(data.get("task_action") or ""), data.get("res") or {})
         elif kind == "runner_on_failed" and host and not data.get("ignore_errors"):
@@ -131,10 +131,11 @@ class Board:
             row.task = str(data.get("task") or row.task)
         return row
 
-    def _unless_out(self, host: str, state: str) -> str:
-        """Keep a failure visible: the rescue that follows it must not paint the row green."""
-        known = self.rows[host].state
-        return known if known in _OUT else state
+    def _set(self, host: str, state: str, data: Mapping[str, Any]) -> None:
+        row = self._at(host, data)
+        # A failure stays visible: the rescue that follows it must not paint the row green.
+        if row.state not in _OUT:
+            row.state = state
 
     def _verdict(self, host: str, action: str, result: Mapping[str, Any]) -> None:
         """Take what a gate decided and which units joined."""
@@ -174,6 +175,8 @@ class Board:
             self._line(f"  {len(rows) - len(out)} of {len(rows)} hosts went through in {seconds:.0f} s{lost}")
 
     def _print_ansible(self, text: str, host: str) -> None:
+        # Ansible writes to a pseudo terminal, which ends lines its own way.
+        text = text.replace("\r\n", "\n").replace("\r", "")
         if text.strip():
             self._console.print(Text.from_ansi(f"{host}:\n{text.strip()}" if host else text), soft_wrap=True)
 

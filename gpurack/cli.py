@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from gpurack import __version__
 from gpurack.errors import GpurackError, Interrupted
@@ -55,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     as_json, verb = False, "gpurack"
     try:
         if given[:1] == ["sim"]:
-            return _sim(given[1:])
+            _sim(given[1:])
         args = _parser().parse_args(given)
         as_json, verb = args.json, args.command
         return int(args.run(args))
@@ -182,10 +181,31 @@ def _play(name: str, args: argparse.Namespace, extra: Sequence[str]) -> int:
 def _options(args: argparse.Namespace) -> list[str]:
     options = ["--limit", args.limit] if args.limit else []
     for item in args.extra_vars:
+        _check_variables(item)
         options += ["--extra-vars", item]
     if args.vault_password_file:
         options += ["--vault-password-file", str(Path(args.vault_password_file).resolve())]
     return options
+
+
+def _check_variables(text: str) -> None:
+    """Refuse what Ansible would blame on the inventory. The text is not repeated, it may hold a secret."""
+    import yaml
+
+    if text.startswith("@"):
+        if not Path(text[1:]).is_file():
+            raise GpurackError(f"extra variables -e {text}: no such file. Name one that exists after the @.")
+    elif text.startswith(("{", "[")):
+        try:
+            given = yaml.safe_load(text)
+        except yaml.YAMLError as exc:
+            raise GpurackError(
+                f"extra variables -e: not YAML or JSON ({getattr(exc, 'problem', None)}). Quote it for the shell."
+            ) from None
+        if not isinstance(given, dict):
+            raise GpurackError('extra variables -e: a list. Give a dictionary: -e \'{"name": "value"}\'.')
+    elif "=" not in text:
+        raise GpurackError("extra variables -e: neither NAME=VALUE, a dictionary nor @FILE. Use one of these.")
 
 
 def _exit_code(outcome: Outcome, path: Path, limit: str | None) -> int:
@@ -234,10 +254,11 @@ def _status(args: argparse.Namespace) -> int:
     return code
 
 
-def _sim(arguments: Sequence[str]) -> int:
+def _sim(arguments: Sequence[str]) -> NoReturn:
     rack = root() / "simulator" / "rack"
     if not os.access(rack, os.X_OK):
         raise GpurackError(
             f"simulator {rack}: not there. The simulated rack comes with a checkout, not with the installed collection."
         )
-    return subprocess.run([str(rack), *arguments], check=False).returncode
+    # Becomes the program, so that signals and the exit status are its own.
+    os.execv(sys.executable, [sys.executable, str(rack), *arguments])

@@ -6,12 +6,13 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ Event = Mapping[str, Any]
 # Ansible needs a moment to end its workers; then it is killed.
 _GRACE = 10.0
 _KEPT = 400
+_PRIVATE = "gpurack-run-"
 _ERROR = re.compile(r"^(?:\[ERROR\]:?|ERROR!|ansible-playbook: error:)\s*(.*)")
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -57,7 +59,8 @@ def run_playbook(name: str, inventory: Path, options: Sequence[str], on_event: C
         on_event(event)
         return False
 
-    with tempfile.TemporaryDirectory(prefix="gpurack-") as private:
+    _sweep()
+    with tempfile.TemporaryDirectory(prefix=f"{_PRIVATE}{os.getpid()}-") as private:
         summary, pid_file, start = (Path(private) / part for part in ("summary.json", "pid", "bin/ansible-playbook"))
         child = [sys.executable, str(Path(__file__).with_name("child.py")), str(pid_file), str(os.getpid()), ansible]
         # First on the PATH: with its option `binary` ansible-runner would leave the playbook out of the command.
@@ -78,11 +81,33 @@ def run_playbook(name: str, inventory: Path, options: Sequence[str], on_event: C
                 quiet=True,
             )
         if stop.name:
+            _end_workers(private)
             raise Interrupted(stop.name)
         data = json.loads(summary.read_text()) if summary.exists() else {}
     if runner.rc and not hosts and not data.get("refused"):
-        raise GpurackError(f"playbook {name}: ansible ended with {runner.rc} before any task ran: {_last_error(said)}")
+        raise GpurackError(
+            f"playbook {name} with inventory {inventory}: ansible ended with {runner.rc} before any task ran: "
+            f"{_last_error(said)}"
+        )
     return Outcome(int(runner.rc or 0), data, hosts)
+
+
+def _sweep() -> None:
+    """Remove what runs that were killed left behind: module results of the whole rack."""
+    for path in Path(tempfile.gettempdir()).glob(f"{_PRIVATE}*-*"):
+        pid = path.name.removeprefix(_PRIVATE).partition("-")[0]
+        if path.stat().st_uid == os.getuid() and pid.isdigit() and not _alive(int(pid)):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 class _Stop:
@@ -116,6 +141,30 @@ def _signals(pid_file: Path) -> Iterator[_Stop]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _end_workers(private: str) -> None:
+    """End workers that ansible had only just started when it was told to stop, so that it could not tell them.
+
+    They are known by the private directory in their environment. Where there is no /proc they end with their task.
+    """
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        deadline = time.monotonic() + 2
+        for pid in _processes_of(private):
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+        while _processes_of(private) and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+
+def _processes_of(private: str) -> list[int]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        # Processes of others cannot be read, and a process may end meanwhile.
+        with suppress(OSError):
+            if private.encode() in path.read_bytes():
+                found.append(int(path.parent.name))
+    return found
 
 
 def _environment(programs: Path) -> dict[str, str]:

@@ -29,7 +29,12 @@ def table(rack: Mapping[str, Any]) -> Table:
     for node in rack["nodes"]:
         units = Text("\n").join(_unit(u) for u in node["units"]) if node["units"] else Text("-")
         why = [Text(node["reason"], style="red" if node["state"] != "drained" else "yellow")] if node["reason"] else []
-        gates = [Text(f"{stage} {text}") for stage, text in node["gates"].items()]
+        # The check that failed is in the reason already.
+        gates = [
+            Text(f"{stage} {text}")
+            for stage, text in node["gates"].items()
+            if not node["reason"] or text.partition(": ")[2] not in node["reason"] or ": " not in text
+        ]
         shown.add_row(
             Text(node["name"]),
             _state(node["state"]),

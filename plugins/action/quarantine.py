@@ -40,22 +40,23 @@ class ActionModule(ActionBase):  # type: ignore[misc]
         _validation, args = self.validate_argument_spec(argument_spec=_SPEC)
         node = str(variables["inventory_hostname"])
         entry = record(node, args["stage"], args["failed_task"], args["failed_result"], args["next_command"])
+        changed = False
         warnings: list[str] = []
         if not self._task.check_mode:
-            warnings.extend(self._on_node(args, entry, variables))
+            changed, warnings = outcome_on_node(self._on_node(args, entry, variables))
             warnings.extend(in_consul(args, entry, time.time()))
         happened = "would be quarantined" if self._task.check_mode else "quarantined"
         message = f"{node} {happened} in {entry['stage']}: {entry['reason'].rstrip('.')}. Next: {entry['next_command']}"
         return {
             "failed": True,
-            "changed": False,
+            "changed": changed,
             "msg": message,
             "quarantine": entry,
             **({"warnings": warnings} if warnings else {}),
         }
 
-    def _on_node(self, args: dict[str, Any], entry: dict[str, Any], variables: dict[str, Any]) -> list[str]:
-        """Write the reason on the node and turn its units critical; return what could not be done."""
+    def _on_node(self, args: dict[str, Any], entry: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
+        """Write the reason on the node and turn its units critical; return the module's result."""
         check = {
             k: entry[k] for k in ("check", "subject", "verdict", "value", "limit", "unit", "limit_source", "remedy")
         }
@@ -70,14 +71,20 @@ class ActionModule(ActionBase):  # type: ignore[misc]
             "token": args["consul_token"],
         }
         try:
-            done = self._execute_module(
+            done: dict[str, Any] = self._execute_module(
                 module_name="ai_infra.gpu_rack.iu_membership", module_args=wanted, task_vars=variables
             )
         except AnsibleConnectionFailure as exc:
-            return [f"the quarantine could not be written to the node: {exc}"]
-        if done.get("failed") or done.get("unreachable"):
-            return [f"the quarantine could not be written to the node: {done.get('msg', 'no message')}"]
-        return []
+            return {"unreachable": True, "msg": str(exc)}
+        return done
+
+
+def outcome_on_node(done: dict[str, Any]) -> tuple[bool, list[str]]:
+    """Return whether the node changed, and what could not be done there."""
+    warnings = []
+    if done.get("failed") or done.get("unreachable"):
+        warnings.append(f"the quarantine could not be written to the node: {done.get('msg', 'no message')}")
+    return bool(done.get("changed")), warnings
 
 
 def in_consul(args: dict[str, Any], entry: dict[str, Any], now: float) -> list[str]:

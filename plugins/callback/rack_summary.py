@@ -4,17 +4,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shlex
-import time
-from pathlib import Path
-from typing import Any
-
-from ansible import context
-from ansible.plugins.callback import CallbackBase
-from ansible_collections.ai_infra.gpu_rack.plugins.plugin_utils._summary import headline, out, render
-
 DOCUMENTATION = r"""
 name: rack_summary
 type: aggregate
@@ -39,6 +28,17 @@ options:
         key: summary_file
 """
 
+import json
+import os
+import shlex
+import time
+from pathlib import Path
+from typing import Any
+
+from ansible import context
+from ansible.plugins.callback import CallbackBase
+from ansible_collections.ai_infra.gpu_rack.plugins.plugin_utils._summary import headline, out, render
+
 _PREFIX = "ai_infra.gpu_rack."
 
 
@@ -61,15 +61,19 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
         self._step = ""
         self._step_start = self._start
         self._refused: list[str] = []
+        self._not_reached: list[str] = []
         self._nodes: dict[str, dict[str, Any]] = {}
 
     def v2_playbook_on_start(self, playbook: Any) -> None:
         """Remember which playbook runs."""
         self._playbook = os.path.relpath(playbook._file_name)
+        self._not_reached = [play.get_name() for play in playbook.get_plays()]
 
     def v2_playbook_on_play_start(self, play: Any) -> None:
         """Close the step before and start the next."""
         self._close_step()
+        # Ansible stops when every host of a play has failed, such as a lone server: the plays behind it never start.
+        self._not_reached = self._not_reached[1:]
         self._step, self._step_start = play.get_name(), time.monotonic()
         sources = getattr(play.get_variable_manager()._inventory, "_sources", None) or []
         self._inventory = " ".join(f"-i {shlex.quote(_shorter(str(s)))}" for s in sources)
@@ -123,6 +127,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
             "check": bool(context.CLIARGS.get("check")),
             "refused": self._refused,
             "steps": self._steps,
+            "not_reached": self._not_reached,
             "nodes": self._nodes,
         }
         self.set_options()

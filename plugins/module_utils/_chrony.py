@@ -91,7 +91,7 @@ def _human_tracking(fields: dict[str, str]) -> Tracking:
     missing = [n for n in ("Reference ID", "Stratum", "System time", "Leap status") if n not in fields]
     if missing:
         raise ChronyError(f"the tracking report has no line {', '.join(missing)}")
-    ref_id, _, rest = fields["Reference ID"].partition(" ")
+    ref_id, _sep, rest = fields["Reference ID"].partition(" ")
     words = fields["System time"].split()
     if len(words) < 2 or words[1] != "seconds":
         raise ChronyError(f"System time cannot be read: {_shown(fields['System time'])}")

@@ -78,7 +78,7 @@ def parse_smi(text: str) -> Smi:
             path.append((indent, name))
             continue
         fields = gpus[-1][1] if gpus and indent else top
-        fields.setdefault("/".join([*(section for _, section in path), name]), value)
+        fields.setdefault("/".join([*(section for _unused, section in path), name]), value)
     attached = top.get("Attached GPUs", "")
     return Smi(
         top.get("Driver Version"),

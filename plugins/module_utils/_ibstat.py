@@ -82,7 +82,7 @@ def number(text: str | None) -> int | float | None:
 
 def split_hca(name: str) -> tuple[str, int]:
     """Return device and port of an entry such as mlx5_0 or mlx5_0:1 (port 1 where none is given)."""
-    device, _, port = name.partition(":")
+    device, _sep, port = name.partition(":")
     return device, int(port) if port.isascii() and port.isdigit() else 1
 
 

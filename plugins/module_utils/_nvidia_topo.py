@@ -126,7 +126,7 @@ def number_set(text: str | None) -> frozenset[int] | None:
         return None
     numbers: set[int] = set()
     for part in text.split(","):
-        low, _, high = part.partition("-")
+        low, _sep, high = part.partition("-")
         first, last = int(low), int(high or low)
         if last < first or last - first > 65536:
             return None

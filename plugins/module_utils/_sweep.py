@@ -23,7 +23,7 @@ def schedule(nodes: Sequence[str], dead: Collection[str] = ()) -> list[list[Pair
     if len(ring) % 2:
         ring.append(None)
     rounds: list[list[Pair]] = []
-    for _ in range(len(ring) - 1):
+    for _n in range(len(ring) - 1):
         half = len(ring) // 2
         pairs = [
             (min(a, b), max(a, b))

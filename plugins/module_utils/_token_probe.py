@@ -185,7 +185,7 @@ def read_api_key(path: str = SECRET_FILE) -> str:
     except FileNotFoundError:
         return ""
     for line in lines:
-        name, _, value = line.partition("=")
+        name, _sep, value = line.partition("=")
         if name == "VLLM_API_KEY":
             return re.sub(r"\\(.)", r"\1", value.strip().removeprefix('"').removesuffix('"'))
     return ""
@@ -226,9 +226,10 @@ def main(argv: Sequence[str]) -> int:
     outcome = wait(
         args.address, args.port, args.wait or args.timeout, args.timeout, args.pid, os.environ.get("VLLM_API_KEY", "")
     )
-    print(f"token_probe: {'pass' if outcome.ok else 'fail'}, {outcome.reason}", flush=True)
+    sys.stdout.write(f"token_probe: {'pass' if outcome.ok else 'fail'}, {outcome.reason}\n")
+    sys.stdout.flush()
     return 0 if outcome.ok else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    raise SystemExit(main(sys.argv[1:]))

@@ -614,7 +614,7 @@ def nearest_nics(topology: Topology, unit: Sequence[int], hcas: Sequence[str]) -
     # PIX and PXB are the same distance here: both stay below the host bridge.
     near = min((max(rank, 1) for rank in reach.values()), default=0)
     found = [name for name, rank in reach.items() if max(rank, 1) == near]
-    return sorted(found, key=lambda n: hcas.index(n)) if hcas else found
+    return sorted(found, key=hcas.index) if hcas else found
 
 
 def unit_value(unit: Sequence[int], nodes: frozenset[int] | set[int]) -> Value:

@@ -11,10 +11,10 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeAlias, cast
 
 Verdict = Literal["pass", "warn", "fail", "unknown"]
-Value = str | int | float | bool | None
+Value: TypeAlias = "str | int | float | bool | None"
 
 # From harmless to worst. `fail` outranks `unknown`: a measured defect is the more useful headline.
 _RANK: dict[str, int] = {"pass": 0, "warn": 1, "unknown": 2, "fail": 3}

@@ -144,8 +144,8 @@ def _unit(item: Any) -> Unit:
             port=int(item["port"]),
             numa_node=int(item["numa_node"]),
             cpus=str(item["cpus"]),
-            gpu_indexes=tuple(i for i, _ in gpus),
-            gpu_uuids=tuple(u for _, u in gpus),
+            gpu_indexes=tuple(i for i, _unused in gpus),
+            gpu_uuids=tuple(u for _unused, u in gpus),
             nics=tuple(str(n) for n in item.get("nics") or ()),
         )
     except (KeyError, TypeError, ValueError) as exc:

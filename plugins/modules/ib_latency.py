@@ -112,7 +112,7 @@ extends_documentation_fragment:
 seealso:
   - module: ai_infra.gpu_rack.ib_latency_verdict
 author:
-  - The ai_infra.gpu_rack authors
+  - The ai_infra.gpu_rack authors (!UNKNOWN)
 """
 
 EXAMPLES = r"""

@@ -55,7 +55,7 @@ extends_documentation_fragment:
 seealso:
   - module: ai_infra.gpu_rack.ib_latency
 author:
-  - The ai_infra.gpu_rack authors
+  - The ai_infra.gpu_rack authors (!UNKNOWN)
 """
 
 EXAMPLES = r"""

@@ -273,7 +273,7 @@ def read_numa(source: Source, root: Path, gpus: Sequence[Gpu]) -> dict[str, dict
         with contextlib.suppress(OSError):
             found["cores"][threads.read_text("ascii", "replace").strip()] = ""
     for gpu in gpus:
-        domain, _, rest = gpu.bus_id.lower().partition(":")
+        domain, _sep, rest = gpu.bus_id.lower().partition(":")
         with contextlib.suppress(OSError):
             path = root / "bus/pci/devices" / f"{domain[-4:]}:{rest}" / "numa_node"
             found["gpus"][gpu.bus_id] = path.read_text("ascii", "replace").strip()

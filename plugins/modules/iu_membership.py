@@ -269,12 +269,13 @@ class Node:
     def view(self, units: list[str]) -> dict[str, Any]:
         """Return what is compared and shown as the difference."""
         entry = _membership.read_entry(self.state_dir / "quarantine.json")
+        probes = {name: _systemd.unit(probe_unit(name)) for name in units}
         return {
             "quarantine": entry,
             "units": {
                 name: {
                     "service": self.definition(name),
-                    "probe": (lambda u: u.enabled and u.active)(_systemd.unit(probe_unit(name))),
+                    "probe": probes[name].enabled and probes[name].active,
                     "maintenance": self.maintenance(name),
                 }
                 for name in units
@@ -542,7 +543,8 @@ def run_probes(names: list[str], stale: list[str], gone: list[str], files: list[
 
 def stop_probes(names: list[str]) -> None:
     """Disable and stop the probes that are there."""
-    running = [probe_unit(name) for name in names if (lambda u: u.enabled or u.active)(_systemd.unit(probe_unit(name)))]
+    probes = {probe_unit(name): _systemd.unit(probe_unit(name)) for name in names}
+    running = [name for name, probe in probes.items() if probe.enabled or probe.active]
     if running:
         _systemd.systemctl("disable", "--now", *running)
 

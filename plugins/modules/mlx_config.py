@@ -45,7 +45,7 @@ attributes:
     description: Shows the values for the next boot before and after.
     support: full
 author:
-  - The ai_infra.gpu_rack authors
+  - The ai_infra.gpu_rack authors (!UNKNOWN)
 """
 
 EXAMPLES = r"""

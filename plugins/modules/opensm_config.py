@@ -38,7 +38,7 @@ attributes:
     description: Shows the file before and after.
     support: full
 author:
-  - The ai_infra.gpu_rack authors
+  - The ai_infra.gpu_rack authors (!UNKNOWN)
 """
 
 EXAMPLES = r"""

@@ -219,7 +219,7 @@ def main() -> None:
             msg=f"Consul at {p['address']}: refused the token ({exc}). Give one that may read nodes, services and keys."
         )
     except consul.ConsulException as exc:
-        module.fail_json(msg=f"Consul at {p['address']}: {exc}. Look at the log of the Consul server.")
+        module.fail_json(msg=f"Consul at {p['address']}: unusable answer ({exc}). Is this a Consul server, and well?")
     except OSError as exc:
         module.fail_json(
             msg=f"Consul at {p['address']}: no answer ({cause(exc)}). Check the address, and that its server runs."

@@ -258,7 +258,7 @@ class Bios:
         """Return the BIOS attribute registry."""
         name = str(self.resource.get("AttributeRegistry") or "BiosAttributeRegistry")
         paths = {p.rstrip("/").rsplit("/", 1)[-1]: p for p in self.bmc.members("/redfish/v1/Registries")}
-        stem = name.split(".")[0]
+        stem = name.split(".", maxsplit=1)[0]
         found = paths.get(name) or next((p for i, p in sorted(paths.items()) if i.split(".")[0] == stem), None)
         if found is None:
             raise RedfishError(

@@ -39,7 +39,7 @@ options:
 extends_documentation_fragment:
   - ai_infra.gpu_rack.gate
 author:
-  - The ai_infra.gpu_rack authors
+  - The ai_infra.gpu_rack authors (!UNKNOWN)
 """
 
 EXAMPLES = r"""

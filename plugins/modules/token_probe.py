@@ -177,9 +177,9 @@ def main() -> None:
         module.fail_json(msg=f"token_probe: {exc}")
     with ThreadPoolExecutor(len(units)) as pool:
         results = list(pool.map(lambda unit: _unit(params, unit, api_key), units))
-    checks = [check for check, _ in results]
+    checks = [check for check, _unused in results]
     seconds = {c.subject: c.value for c in checks if c.value is not None}
-    finish_gate(module, "token_probe", checks, [e for _, used in results for e in used], seconds=seconds)
+    finish_gate(module, "token_probe", checks, [e for _unused, used in results for e in used], seconds=seconds)
 
 
 if __name__ == "__main__":

@@ -40,5 +40,5 @@ problems:
   type: list
   elements: str
   sample:
-    - "group_vars/gpu_nodes/gpu_rack.yml:3: node1: gpu_rack_link_layer: 'ethernt'. Allowed: one of infiniband, ethernet."
+    - "group_vars/all/gpu_rack.yml:3: node1: gpu_rack_link_layer: 'ethernt'. Allowed: one of infiniband, ethernet."
 """

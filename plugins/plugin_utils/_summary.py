@@ -5,9 +5,10 @@
 Standard library only and no Ansible: the callback rack_summary and the command gpurack both render with this file.
 
 The summary is a dict: `playbook`, `seconds`, `check` (whether it was a run in check mode), `refused` (lines of a
-refused inventory), `steps` (name → seconds) and `nodes`: host → `{"changed": int, "gates": {stage: {"verdict", "headline":
-[...]}}, "units": {iu: state}, "out"}`. `out` is None or says why the node is out: `kind` (quarantined, failed,
-unreachable), `stage`, `check`, `subject`, `value`, `unit`, `limit`, `limit_source`, `reason`, `remedy`, `next_command`.
+refused inventory), `steps` (name → seconds), `not_reached` (names of steps, when ansible stopped early) and `nodes`:
+host → `changed` (a number), `gates` (stage → `verdict` and `headline`, a list), `units` (id → state) and `out`, which
+is None or says why the node is out: `kind` (quarantined, failed, unreachable), `stage`, `check`, `subject`, `value`,
+`unit`, `limit`, `limit_source`, `reason`, `remedy`, `next_command`.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 WIDTH = 160
+_NO_BREAK = "\u00a0"
 _OUT_KEYS = ("check", "subject", "verdict", "value", "unit", "limit", "limit_source", "reason", "remedy")
 _RANK = {"fail": 0, "unknown": 1}
+_WORTH_SAYING = {**_RANK, "warn": 2}
 _HIDDEN = "its output is withheld because it may hold a secret"
 
 
 def headline(checks: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return one short text a gate: its worst check when one blocks, else its measured value nearest to its limit."""
+    """Return one short text a gate: its worst check that does not pass, else the value nearest to its limit."""
     by_gate: dict[str, list[Mapping[str, Any]]] = {}
     for check in checks:
         by_gate.setdefault(str(check["check"]).partition(".")[0], []).append(check)
@@ -31,7 +34,7 @@ def headline(checks: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def _of_gate(gate: str, items: Sequence[Mapping[str, Any]]) -> str:
-    bad = sorted((c for c in items if c["verdict"] in _RANK), key=lambda c: _RANK[c["verdict"]])
+    bad = sorted((c for c in items if c["verdict"] in _WORTH_SAYING), key=lambda c: _WORTH_SAYING[c["verdict"]])
     if bad:
         more = f" (+{len(bad) - 1} more)" if len(bad) > 1 else ""
         return f"{bad[0]['check']} {bad[0]['subject']} {bad[0]['verdict']}: {_measured(bad[0])}{more}"
@@ -142,32 +145,37 @@ def render(summary: Mapping[str, Any]) -> list[str]:
     lines = ["", f"RACK SUMMARY  {summary.get('playbook', '')}  {summary.get('seconds', 0):.0f} s{mode}"]
     width = max((len(n) for n in nodes), default=4)
     margin = " " * (width + 6)
+    left: Sequence[str] = summary.get("not_reached") or ()
     for host, node in sorted(nodes.items()):
         why = node.get("out")
         units = "  ".join(f"{iu}={state}" for iu, state in sorted((node.get("units") or {}).items()))
         lines += _wrap(
-            f"  {host:<{width}}  ", margin, f"{_state(node):<11}  changed={node.get('changed', 0)}  {units}".rstrip()
+            f"  {host:<{width}}  ",
+            margin,
+            f"{_state(node, bool(left)):<11}  changed={node.get('changed', 0)}  {units}".rstrip(),
         )
         for stage, gate in (node.get("gates") or {}).items():
-            text = f"{stage} gate {gate['verdict']}: {'; '.join(gate['headline'])}"
+            text = f"{stage} gate {gate['verdict']}: {_together(gate['headline'])}"
             lines += _wrap(margin, f"{margin}  ", text)
         if why:
             lines += [f"{margin}{line}" for line in reason_lines(why, WIDTH - len(margin))]
     steps: Mapping[str, float] = summary.get("steps") or {}
     if steps:
-        lines += _wrap("  time: ", "        ", "; ".join(f"{name} {seconds:.0f} s" for name, seconds in steps.items()))
+        lines += _wrap("  time: ", "        ", _together(f"{name} {seconds:.0f} s" for name, seconds in steps.items()))
+    if left:
+        lines += _wrap("  stopped, not reached: ", "        ", _together(left))
     bad = sorted(host for host, node in nodes.items() if node.get("out"))
     if bad:
         lines += _wrap("  ", "    ", f"{len(bad)} of {len(nodes)} hosts did not make it: {', '.join(bad)}")
     return lines
 
 
-def _state(node: Mapping[str, Any]) -> str:
+def _state(node: Mapping[str, Any], stopped: bool) -> str:
     if node.get("out"):
         return str(node["out"]["kind"]).upper()
     units = node.get("units")
     if not units:
-        return "OK"
+        return "NOT DONE" if stopped else "OK"
     return "SERVING" if all(state == "passing" for state in units.values()) else "NOT SERVING"
 
 
@@ -179,7 +187,8 @@ def reason_lines(why: Mapping[str, Any], width: int = WIDTH) -> list[str]:
         value = _value(why)
     else:
         # Without subject or limit it was no check but a task, which measures nothing.
-        value = "nothing read" if subject or why.get("limit") is not None else "none, the task itself failed"
+        task = "no connection" if why.get("kind") == "unreachable" else "the task itself failed"
+        value = "nothing read" if subject or why.get("limit") is not None else f"none, {task}"
     limit = f"{_short(why['limit'])}{unit}" if why.get("limit") is not None else "none"
     source = f" ({why['limit_source']})" if why.get("limit_source") else ""
     fields = [
@@ -200,6 +209,11 @@ def reason_lines(why: Mapping[str, Any], width: int = WIDTH) -> list[str]:
     return [*lines, *(f"{line} \\" for line in command[:-1]), command[-1]]
 
 
+def _together(items: Iterable[str]) -> str:
+    """Join items so that lines are broken between them and not inside."""
+    return "; ".join(item.replace(" ", _NO_BREAK) for item in items)
+
+
 def _wrap(first: str, rest: str, text: str, width: int = WIDTH) -> list[str]:
     lines = textwrap.wrap(
         text,
@@ -211,4 +225,4 @@ def _wrap(first: str, rest: str, text: str, width: int = WIDTH) -> list[str]:
         replace_whitespace=False,
         drop_whitespace=True,
     )
-    return lines or [first.rstrip()]
+    return [line.replace(_NO_BREAK, " ") for line in lines] or [first.rstrip()]

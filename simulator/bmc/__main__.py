@@ -85,11 +85,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     certificate, key = certs.ensure(directory, addresses)
     app = service.configure(machines, directory / "state", USERNAME, password)
     servers: list[Any] = [make_server(a, PORT, app, certificate, key) for a in addresses]
-    servers.append(package_server(rack.firmware_address.split(":")[0], PACKAGE_PORT, arguments.packages))
+    servers.append(package_server(rack.firmware_address.split(":", maxsplit=1)[0], PACKAGE_PORT, arguments.packages))
 
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+        signal.signal(number, lambda *_args: stop.set())
     for server in servers:
         threading.Thread(target=server.serve_forever, daemon=True).start()
     logging.getLogger("bmc").info(

@@ -138,7 +138,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         for w in argv
     ]
     cli = parser()
-    known, _ = cli.parse_known_args(words)
+    known, _unused = cli.parse_known_args(words)
     if known.config:
         try:
             words = config_arguments(known.config.read_text()) + words

@@ -68,7 +68,7 @@ def parse(text: str) -> dict[str, Any]:
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         if not line.startswith((" ", "-")):
-            section, _, rest = line.partition(":")
+            section, _sep, rest = line.partition(":")
             if section == "faults" and rest.strip().startswith("["):
                 inner = rest.strip()[1:-1]
                 faults = [
@@ -77,7 +77,7 @@ def parse(text: str) -> dict[str, Any]:
         elif section == "faults" and line.lstrip().startswith("- "):
             faults.append(str(_scalar(line.lstrip()[2:])))
         elif section == "engine" and re.match(r" +[A-Za-z_]+:", line):
-            key, _, value = line.strip().partition(":")
+            key, _sep, value = line.strip().partition(":")
             engine[key] = _scalar(value)
     return {"engine": engine, "faults": faults}
 

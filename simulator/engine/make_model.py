@@ -47,7 +47,7 @@ def safetensors(seed: int = 1) -> bytes:
     data = bytearray()
     for name, shape in _shapes().items():
         count = shape[0] * (shape[1] if len(shape) > 1 else 1)
-        values = [1.0] * count if len(shape) == 1 else [chance.gauss(0.0, 0.2) for _ in range(count)]
+        values = [1.0] * count if len(shape) == 1 else [chance.gauss(0.0, 0.2) for _n in range(count)]
         start = len(data)
         data += struct.pack(f"<{count}f", *values)
         header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [start, len(data)]}

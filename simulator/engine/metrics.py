@@ -34,7 +34,7 @@ class Metrics:
         self._model = f'model_name="{model}"'
         self.counters = dict.fromkeys(COUNTERS, 0)
         self.finished = dict.fromkeys(FINISH_REASONS, 0)
-        self._buckets = {name: [0] * (len(edges) + 1) for name, (_, edges) in HISTOGRAMS.items()}
+        self._buckets = {name: [0] * (len(edges) + 1) for name, (_unused, edges) in HISTOGRAMS.items()}
         self._sums = dict.fromkeys(HISTOGRAMS, 0.0)
 
     def observe(self, name: str, value: float) -> None:

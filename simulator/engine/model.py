@@ -66,7 +66,7 @@ def _check_safetensors(file: Path) -> int:
 
 def count_tokens(text: str) -> int:
     """Return how many tokens a text has (at least one: the beginning-of-sequence token)."""
-    return 1 + sum(1 for _ in _PIECE.finditer(text))
+    return 1 + sum(1 for _n in _PIECE.finditer(text))
 
 
 def token(seed: int, index: int) -> str:

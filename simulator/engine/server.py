@@ -417,7 +417,7 @@ def _parse(buffer: bytearray) -> tuple[str, str, str, dict[str, str], bytes] | N
     parts = lines[0].split(" ")
     if len(parts) != 3:
         raise _bad("Invalid HTTP request line.")
-    headers = {k.strip().lower(): v.strip() for k, _, v in (line.partition(":") for line in lines[1:])}
+    headers = {k.strip().lower(): v.strip() for k, _sep, v in (line.partition(":") for line in lines[1:])}
     start = end + 4
     if headers.get("transfer-encoding", "").lower() == "chunked":
         taken = _dechunk(buffer, start)

@@ -121,9 +121,9 @@ def _print_faults(stream: Any) -> None:
         rows = lifecycle.catalog()
     except SimError:
         return
-    width = max(len(example) for _, example, _ in rows)
+    width = max(len(example) for _pattern, example, _text in rows)
     print("faults:", file=stream)
-    for _, example, description in rows:
+    for _pattern, example, description in rows:
         print(f"  {example.ljust(width)}  {description}", file=stream)
 
 

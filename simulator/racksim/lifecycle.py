@@ -202,7 +202,7 @@ def _refuse_foreign(rack: Rack) -> None:
     )
     names = {nodes.container(rack, host.name) for host in rack.hosts}
     for line in listed.splitlines():
-        name, _, owner = line.partition(" ")
+        name, _sep, owner = line.partition(" ")
         if name in names and owner != nodes.rack_identity(rack):
             raise SimError(
                 f"rack '{rack.name}'",

@@ -96,7 +96,7 @@ def generate(rack: Rack, hardware: Mapping[str, Mapping[str, Any]]) -> str:
     fabric_cas = cas(rack, hardware)
     where = leaf_ports(fabric_cas)
     spines, uplinks = rack.fabric.spines, rack.fabric.uplinks
-    down = {leaf: sum(1 for at, _ in where.values() if at == leaf) for leaf in range(1, LEAVES + 1)}
+    down = {leaf: sum(1 for at, _unused in where.values() if at == leaf) for leaf in range(1, LEAVES + 1)}
     width = max(down.values()) + spines * uplinks
     if width > MAX_SWITCH_PORTS:
         raise SimError(

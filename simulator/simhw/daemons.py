@@ -117,13 +117,13 @@ def dcgmi(argv: list[str]) -> int:
     gpus = [g for g in driver.present(hw) if g.get("state") != "lost"]
     if argv[:2] == ["discovery", "-l"]:
         print(f"{len(gpus)} GPUs found.")
-        bar = "+--------+----------------------------------------------------------------------+"
-        print(bar + "\n| GPU ID | Device Information                                                   |\n" + bar)
+        line = "+--------+----------------------------------------------------------------------+"
+        print(line + "\n| GPU ID | Device Information                                                   |\n" + line)
         for i, g in enumerate(gpus):
             rows = (f"Name: {g['product']}", f"PCI Bus ID: {g['bus_id']}", f"Device UUID: {g['uuid']}")
             for n, row in enumerate(rows):
                 print(f"| {str(i) if n == 0 else '':<6} | {row:<68} |")
-            print(bar)
+            print(line)
         switches = hw.get("nvswitches") or []
         print(f"{len(switches)} NvSwitches found.\n+-----------+\n| Switch ID |\n+-----------+")
         for s in switches:
@@ -143,14 +143,14 @@ def dcgmi(argv: list[str]) -> int:
                 problems.append((i, "Warning", "row remapping pending: reset the GPU"))
             if g["pcie"]["current_width"] < g["pcie"]["width"]:
                 problems.append((i, "Warning", f"PCIe link width {g['pcie']['current_width']}"))
-        bar = "+---------------------------+----------------------------------------------------------+"
+        line = "+---------------------------+----------------------------------------------------------+"
         worst = "Healthy" if not problems else ("Failure" if any(p[1] == "Failure" for p in problems) else "Warning")
-        print("Health Monitor Report\n" + bar.replace("+-", "+=", 1))
-        print(f"| {'Overall Health':<25} | {worst:<56} |\n{bar}")
+        print("Health Monitor Report\n" + line.replace("+-", "+=", 1))
+        print(f"| {'Overall Health':<25} | {worst:<56} |\n{line}")
         for i, level, text in problems:
             print(f"| {f'GPU {i}':<25} | {f'{level}: {text}':<56} |")
         if problems:
-            print(bar)
+            print(line)
         return 0
     print("PARSE ERROR: Couldn't find match for argument\n\nUsage: dcgmi [subsystem]", file=sys.stderr)
     return 1

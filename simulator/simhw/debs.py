@@ -240,7 +240,7 @@ def _build_one(p: Package, target: str) -> str:
             with open(f"{tree}/{path}", "w", encoding="utf-8") as f:
                 f.write(content)
             os.chmod(f"{tree}/{path}", mode)
-        size = sum(len(c) for _, c, _ in p.files) // 1024 + 1
+        size = sum(len(content) for _path, content, _mode in p.files) // 1024 + 1
         control = _control(p, size)
         with open(f"{tree}/DEBIAN/control", "w", encoding="utf-8") as f:
             f.write(control)
@@ -249,7 +249,7 @@ def _build_one(p: Package, target: str) -> str:
                 with open(f"{tree}/DEBIAN/{name}", "w", encoding="utf-8") as f:
                     f.write("#!/bin/sh\nset -e\n" + body)
                 os.chmod(f"{tree}/DEBIAN/{name}", 0o755)
-        conffiles = [f"/{path}\n" for path, _, _ in p.files if path.startswith("etc/")]
+        conffiles = [f"/{path}\n" for path, _content, _mode in p.files if path.startswith("etc/")]
         if conffiles:
             with open(f"{tree}/DEBIAN/conffiles", "w", encoding="utf-8") as f:
                 f.writelines(conffiles)

@@ -642,7 +642,7 @@ def chrony_started() -> int:
     if want.get("clock_foreign"):
         commands.append(("chronyc", "add", "server", FOREIGN_SERVER, "iburst"))
     for command in commands:
-        for _ in range(20):  # its socket comes a moment after the process
+        for _n in range(20):  # its socket comes a moment after the process
             if _run(*command).returncode == 0:
                 break
             time.sleep(0.1)
@@ -827,7 +827,7 @@ def _kmsg_lines() -> list[str]:
 
 
 def _split_kmsg(line: str) -> tuple[float, str]:
-    head, _, text = line.partition("] ")
+    head, _sep, text = line.partition("] ")
     return float(head.strip("[ ") or 0), text
 
 

@@ -151,10 +151,10 @@ def _ibping_server(h: Hw) -> int:
     looked = time.monotonic()
     name = f"{socket.gethostname()}.(none)"
     while True:
-        ready, _, _ = select.select([listener, *clients], [], [])
+        ready, _writable, _failed = select.select([listener, *clients], [], [])
         for s in ready:
             if s is listener:
-                client, _ = listener.accept()
+                client, _unused = listener.accept()
                 client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 clients.append(client)
                 continue
@@ -166,7 +166,7 @@ def _ibping_server(h: Hw) -> int:
                 # A port that is down answers nothing; the connection stays, as silence on a fabric does.
                 if data and port and port["state"] == "Active":
                     answer = json.dumps({"name": name, "extra_us": port["extra_us"], "loss": port["loss"]})
-                    for _ in range(data.count(b"\n")):
+                    for _n in range(data.count(b"\n")):
                         s.sendall(answer.encode() + b"\n")
             except OSError:
                 data = b""

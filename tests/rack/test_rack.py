@@ -1,6 +1,6 @@
 """The life of a rack from bare to serving, told in order: each test goes on where the one before left the rack.
 
-Run with `make rack-test`. GPU_RACK_KEEP=1 leaves the rack up afterwards.
+Run with `make rack-test`. GPU_RACK_KEEP=1 takes the rack as it is and leaves it up, to work on one test.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import NODES, ROOT, Rack, Run, units
+
+from tests.rack.live import NODES, ROOT, Rack, Run, units
 
 HEALTHY = ("node1", "node2", "node3")
 
@@ -73,10 +74,10 @@ def test_a_second_run_changes_nothing(rack: Rack) -> None:
 def test_check_and_diff_show_drift_made_by_hand_and_change_nothing(rack: Rack) -> None:
     cycles = rack.power_cycles("node1")
     # In the word of the node's vendor: what a technician at the BIOS setup would have left behind.
-    bios = rack.bmc("node1", "/Bios")["Attributes"]
-    assert bios["ProcCStates"] == "Disabled"
-    settings = rack.bmc("node1", "/Bios")["@Redfish.Settings"]["SettingsObject"]["@odata.id"].partition("node1")[2]
-    rack.bmc("node1", settings, {"Attributes": {"ProcCStates": "Enabled"}})
+    attributes, settings = rack.bios("node1")
+    assert attributes["ProcCStates"] == "Disabled"
+    later = {"@odata.type": "#Settings.v1_3_0.PreferredApplyTime", "ApplyTime": "OnReset"}
+    rack.bmc("node1", settings, {"Attributes": {"ProcCStates": "Enabled"}, "@Redfish.SettingsApplyTime": later})
     rack.ssh("node2", "sed -i 's/^NCCL_IB_HCA=.*/NCCL_IB_HCA=mlx5/' /etc/nccl.conf")
     rack.ssh("node3", "echo 'server 192.0.2.1' >> /etc/chrony/chrony.conf; systemctl disable --quiet chrony")
     before = {n: rack.ssh(n, "find /etc -xdev -type f -exec sha256sum {} + | sort | sha256sum") for n in NODES}
@@ -91,7 +92,7 @@ def test_check_and_diff_show_drift_made_by_hand_and_change_nothing(rack: Rack) -
     assert rack.passing() == units(*NODES)
     run = rack.play()
     assert run.rc == 0, run.output[-3000:]
-    assert rack.bmc("node1", "/Bios")["Attributes"]["ProcCStates"] == "Disabled"
+    assert rack.bios("node1")[0]["ProcCStates"] == "Disabled"
     assert rack.ssh("node3", "systemctl is-enabled chrony").strip() == "enabled"
     assert rack.passing() == units(*NODES)
 

@@ -163,7 +163,7 @@ def _until(condition: Callable[[], bool]) -> bool:
 
 def test_batching_waits_above_max_num_seqs_and_frees_on_disconnect(start: Start) -> None:
     engine = start("--max-num-seqs", "2", "--num-gpu-blocks-override", "512", hardware=SLOW)
-    connections = [_open(engine, 500) for _ in range(3)]
+    connections = [_open(engine, 500) for _n in range(3)]
     assert _until(lambda: engine.metric("num_requests_running") == 2)
     assert engine.metric("num_requests_waiting") == 1
     assert engine.metric("kv_cache_usage_perc") > 0

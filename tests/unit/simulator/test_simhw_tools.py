@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
+from xml.etree import ElementTree
 
 import pytest
 from simhw import debs, host, rdma
@@ -24,7 +25,7 @@ MakeNode = Callable[..., Any]
 
 
 def test_no_driver(make_node: MakeNode) -> None:
-    code, out, _ = make_node(driver=False).run("nvidia-smi")
+    code, out, _err = make_node(driver=False).run("nvidia-smi")
     assert code == 9
     assert out.startswith("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.")
 
@@ -40,7 +41,7 @@ def test_new_library_over_an_old_loaded_driver(make_node: MakeNode) -> None:
 
 def test_list(make_node: MakeNode) -> None:
     node = make_node()
-    code, out, _ = node.run("nvidia-smi", "-L")
+    code, out, _err = node.run("nvidia-smi", "-L")
     assert code == 0
     assert out.splitlines()[2] == f"GPU 2: NVIDIA H100 80GB HBM3 (UUID: {node.hw['gpus'][2]['uuid']})"
     assert len(out.splitlines()) == 8
@@ -49,7 +50,7 @@ def test_list(make_node: MakeNode) -> None:
 def test_lost_gpu(make_node: MakeNode) -> None:
     node = make_node()
     node.fault("gpu 3: fell off the bus")
-    code, out, _ = node.run("nvidia-smi", "-L")
+    code, out, _err = node.run("nvidia-smi", "-L")
     assert code == 15
     assert "0000:61:00.0: GPU is lost.  Reboot the system to recover this GPU" in out
     assert node.run("nvidia-smi", "topo", "-m")[0] == 15
@@ -116,7 +117,7 @@ def test_query_gpu(make_node: MakeNode) -> None:
 
 
 def test_query_gpu_field_that_does_not_exist(make_node: MakeNode) -> None:
-    code, out, _ = make_node().run("nvidia-smi", "--query-gpu=name,nope", "--format=csv")
+    code, out, _err = make_node().run("nvidia-smi", "--query-gpu=name,nope", "--format=csv")
     assert (code, out) == (2, 'Field "nope" is not a valid field to query.\n\n')
 
 
@@ -174,8 +175,6 @@ def test_boards_without_a_switch_have_no_fabric(make_node: MakeNode) -> None:
 
 
 def test_xml_is_well_formed(make_node: MakeNode) -> None:
-    import xml.etree.ElementTree as ElementTree
-
     root = ElementTree.fromstring(make_node().run("nvidia-smi", "-q", "-x")[1])
     assert [g.findtext("fabric/state") for g in root.findall("gpu")] == ["Completed"] * 8
 
@@ -188,7 +187,7 @@ def test_table_is_a_box(make_node: MakeNode) -> None:
 def test_reset_is_refused_while_persistence_is_on(make_node: MakeNode) -> None:
     node = make_node()
     assert node.run("nvidia-smi", "-pm", "1", "-i", "2")[0] == 0
-    code, out, _ = node.run("nvidia-smi", "--gpu-reset", "-i", "2")
+    code, out, _err = node.run("nvidia-smi", "--gpu-reset", "-i", "2")
     assert code != 0
     assert "In use by another client" in out
     node.run("nvidia-smi", "-pm", "0", "-i", "2")
@@ -201,7 +200,7 @@ def test_reset_is_refused_while_persistence_is_on(make_node: MakeNode) -> None:
 def test_fabric_manager_of_another_version(make_node: MakeNode) -> None:
     node = make_node()
     node.fault("fabricmanager: version 580.82.07")
-    code, _, err = node.run("nv-fabricmanager")
+    code, _out, err = node.run("nv-fabricmanager")
     assert code == 1
     assert err.startswith(
         "fabric manager NVIDIA GPU driver interface version 580.82.07 don't match with driver version 580.95.05."
@@ -256,7 +255,7 @@ def test_mlxconfig_plain_query(make_node: MakeNode) -> None:
     ],
 )
 def test_mlxconfig_refuses(make_node: MakeNode, args: tuple[str, ...], words: str) -> None:
-    code, _, err = make_node().run("mlxconfig", *args)
+    code, _out, err = make_node().run("mlxconfig", *args)
     assert code == 3
     assert words in err
 
@@ -293,8 +292,8 @@ def pair(node: Any, tool: str, server_hca: str, client_hca: str, *more: str) -> 
     with mock.patch("signal.signal"):  # a thread may not set handlers
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
-        for _ in range(100):
-            code, out, _ = node.run(tool, "-d", client_hca, "-p", port, *more, "127.0.0.1")
+        for _n in range(100):
+            code, out, _err = node.run(tool, "-d", client_hca, "-p", port, *more, "127.0.0.1")
             if code == 0:
                 break
             thread.join(0.02)
@@ -345,7 +344,7 @@ def test_write_bandwidth_json(make_node: MakeNode, tmp_path: Path) -> None:
 
 def test_perftest_without_a_server(make_node: MakeNode) -> None:
     port = free_port()
-    code, _, err = make_node().run("ib_write_lat", "-d", "mlx5_0", "-p", str(port), "127.0.0.1")
+    code, _out, err = make_node().run("ib_write_lat", "-d", "mlx5_0", "-p", str(port), "127.0.0.1")
     assert code == 1
     assert err.startswith(f" Couldn't connect to 127.0.0.1:{port}\n")
 
@@ -361,13 +360,13 @@ def test_perftest_without_a_server(make_node: MakeNode) -> None:
 def test_perftest_needs_an_active_port(make_node: MakeNode, fault: str, words: str) -> None:
     node = make_node()
     node.fault(fault)
-    code, _, err = node.run("ib_write_lat", "-d", "mlx5_0", "127.0.0.1")
+    code, _out, err = node.run("ib_write_lat", "-d", "mlx5_0", "127.0.0.1")
     assert code == 1
     assert words in err
 
 
 def test_ibping_of_a_guid_nobody_has(make_node: MakeNode) -> None:
-    code, _, err = make_node().run("ibping", "-c", "3", "-C", "mlx5_0", "-G", "0x1234")
+    code, _out, err = make_node().run("ibping", "-c", "3", "-C", "mlx5_0", "-G", "0x1234")
     assert code == 255
     assert "can't resolve destination port 0x1234" in err
 
@@ -376,7 +375,7 @@ def test_ibping_without_an_answer(make_node: MakeNode) -> None:
     node = make_node()
     node.hw["ib"]["peers"][node.hw["hcas"][1]["guid"]]["ip"] = "127.0.0.1"
     node.write()
-    code, out, _ = node.run("ibping", "-f", "-c", "2", "-t", "20", "-C", "mlx5_0", "-G", node.hw["hcas"][1]["guid"])
+    code, out, _err = node.run("ibping", "-f", "-c", "2", "-t", "20", "-C", "mlx5_0", "-G", node.hw["hcas"][1]["guid"])
     assert code == 0
     assert out.splitlines()[1].startswith("---  (Lid ")
     assert out.splitlines()[2].startswith("2 packets transmitted, 0 received, 100% packet loss, time ")
@@ -385,8 +384,8 @@ def test_ibping_without_an_answer(make_node: MakeNode) -> None:
 
 def test_loss_is_one_of_a_thousand(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rdma, "_carry", {})
-    assert sum(rdma._lost("x", 0.001) for _ in range(1000)) == 1
-    assert sum(rdma._lost("y", 0.0) for _ in range(1000)) == 0
+    assert sum(rdma._lost("x", 0.001) for _n in range(1000)) == 1
+    assert sum(rdma._lost("y", 0.0) for _n in range(1000)) == 0
 
 
 # --- NCCL
@@ -412,7 +411,7 @@ def test_all_reduce(
 ) -> None:  # fmt: skip
     for key, value in environment.items():
         monkeypatch.setenv(key, value)
-    code, out, _ = make_node(**rack).run("all_reduce_perf", "-b", "16G", "-e", "16G", "-f", "2", "-g", gpus)
+    code, out, _err = make_node(**rack).run("all_reduce_perf", "-b", "16G", "-e", "16G", "-f", "2", "-g", gpus)
     assert code == 0
     (row,) = rows(out)
     assert row[:5] == ["17179869184", "4294967296", "float", "sum", "-1"]
@@ -428,12 +427,12 @@ def test_all_reduce_faults(make_node: MakeNode) -> None:
     node.fault("nccl: 60%")
     assert 280 < float(rows(node.run("all_reduce_perf", *args)[1])[0][7]) < 290
     node.fault("nccl: wrong")
-    code, out, _ = node.run("all_reduce_perf", *args)
+    code, out, _err = node.run("all_reduce_perf", *args)
     assert code == 1
     assert rows(out)[0][8] == "3"
     assert "# Out of bounds values : 3 FAILED" in out
     node.fault("nccl: cut off")
-    code, out, _ = node.run("all_reduce_perf", *args)
+    code, out, _err = node.run("all_reduce_perf", *args)
     assert code == 0
     assert "Avg bus bandwidth" not in out
     node.fault("link 0-2: NV9")

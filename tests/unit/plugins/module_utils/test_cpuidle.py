@@ -121,4 +121,4 @@ def test_text_that_holds_no_states_is_refused(text: str) -> None:
 @given(st.one_of(st.text(max_size=120), st.text('{}[]":0123456789,cpusnamelatencydisable/state\n', max_size=200)))
 def test_garbage_raises_only_value_error_and_never_passes(garbage: str) -> None:
     with contextlib.suppress(ValueError):
-        assert all(v != "pass" for _, v, _ in verdicts(cpuidle.parse(garbage)))
+        assert all(v != "pass" for _unused, v, _unused in verdicts(cpuidle.parse(garbage)))

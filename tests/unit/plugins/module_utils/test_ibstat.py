@@ -144,7 +144,7 @@ FIELDS = [
 
 
 @pytest.mark.parametrize("index", range(8))
-@pytest.mark.parametrize(("old", "new"), FIELDS, ids=[new for _, new in FIELDS])
+@pytest.mark.parametrize(("old", "new"), FIELDS, ids=[new for _unused, new in FIELDS])
 def test_each_field_of_each_port_flips_the_verdict(index: int, old: str, new: str) -> None:
     checks = judge(change(index, old, new), firmware="28.39.1002")
     assert {c.subject for c in checks if c.verdict != "pass"} == {f"mlx5_{index}"}

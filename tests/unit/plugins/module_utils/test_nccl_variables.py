@@ -241,7 +241,7 @@ def test_file_is_sorted_and_starts_with_comments() -> None:
 
 def test_no_name_is_both_known_and_gone() -> None:
     assert not set(nccl.VARIABLES) & (set(nccl.RENAMED) | set(nccl.REMOVED))
-    assert {new for new, _ in nccl.RENAMED.values()} <= set(nccl.VARIABLES)
+    assert {new for new, _unused in nccl.RENAMED.values()} <= set(nccl.VARIABLES)
 
 
 # The first draw of any text builds Unicode tables, which is slow on a loaded machine and says nothing of the test.

@@ -58,7 +58,7 @@ class Engine(http.server.BaseHTTPRequestHandler):
                 time.sleep(0.05)
         self._send(self.status, data)
 
-    def log_message(self, *_: Any) -> None:
+    def log_message(self, *_args: Any) -> None:
         pass
 
 
@@ -67,7 +67,7 @@ def engine() -> Iterator[tuple[type[Engine], int]]:
     handler: type[Engine] = type("Handler", (Engine,), {"asked": []})
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
-    server.handle_error = lambda *_: None  # type: ignore[method-assign]
+    server.handle_error = lambda *_args: None  # type: ignore[method-assign]
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
     yield handler, server.server_address[1]
     server.shutdown()
@@ -165,9 +165,11 @@ def test_key_of_the_environment_file(tmp_path: Path, text: str, key: str) -> Non
 
 def test_copy_runs_on_a_node_without_ansible(tmp_path: Path, engine: tuple[type[Engine], int]) -> None:
     copy = shutil.copy(tp.__file__, tmp_path / "token_probe.py")
-    base = ["/usr/bin/env", "-i", "VLLM_API_KEY=k", "python3", "-I", str(copy), "--timeout", "2", "--port"]
-    good = subprocess.run([*base, str(engine[1])], capture_output=True, text=True, timeout=20, check=False)
+    base = ["/usr/bin/env", "-i", "VLLM_API_KEY=k", "python3", "-I", str(copy), "--port"]
+    good = subprocess.run(
+        [*base, str(engine[1]), "--timeout", "5"], capture_output=True, text=True, timeout=20, check=False
+    )
     assert good.returncode == 0
     assert good.stdout.startswith("token_probe: pass, 1 token in ")
-    bad = subprocess.run([*base, "1"], capture_output=True, text=True, timeout=20, check=False)
+    bad = subprocess.run([*base, "1", "--timeout", "0.3"], capture_output=True, text=True, timeout=20, check=False)
     assert (bad.returncode, "Connection refused" in bad.stdout) == (1, True)

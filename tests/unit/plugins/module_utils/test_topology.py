@@ -209,7 +209,7 @@ def test_numa(numa: dict[int, str], verdict: str, subject: str) -> None:
 @pytest.mark.parametrize("gpu", range(8))
 def test_a_stray_gpu_blames_no_other(gpu: int) -> None:
     checks = judge.judge_numa(change_affinity({gpu: "0" if gpu > 3 else "1"}), HGX8)
-    assert [s for s, _ in only(checks, "fail")] == [f"GPU{gpu}"]
+    assert [s for s, _unused in only(checks, "fail")] == [f"GPU{gpu}"]
 
 
 def test_numa_without_a_numa_column_goes_by_the_cpus() -> None:

@@ -96,5 +96,5 @@ def test_check_mode_on_a_node_without_chronyd_says_what_would_be_written(run: An
 def test_daemon_older_than_the_file_is_restarted_by_the_next_run(run: Any, tools: Path) -> None:
     run(GOOD)
     started(tools, 1)
-    _, result = run(GOOD)
+    _failed, result = run(GOOD)
     assert (result["changed"], result["stale"]) == (True, True)

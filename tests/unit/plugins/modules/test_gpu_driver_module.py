@@ -87,7 +87,7 @@ def test_fault_one_patch_off_fails_with_value_limit_and_remedy(run: Any, node: P
 
 def test_running_daemon_is_asked_even_when_its_file_was_replaced(run: Any, node: Path) -> None:
     write(node, "readlink", "echo '/usr/bin/nv-fabricmanager (deleted)'")
-    _, result = run(enforce=False)
+    _failed, result = run(enforce=False)
     assert "/proc/1/exe --version" in [e["command"] for e in result["evidence"]]
 
 
@@ -151,9 +151,9 @@ def test_one_captured_file_is_not_enough_for_a_board_with_nvswitch(run: Any) -> 
 
 def test_stored_evidence_is_judged_again_to_the_same_result(run: Any, node: Path, tmp_path: Path) -> None:
     write(node, "nv-fabricmanager", "echo 'Fabric Manager version is : 580.82.07'")
-    _, first = run(evidence_dir=str(tmp_path / "evidence"))
+    _failed, first = run(evidence_dir=str(tmp_path / "evidence"))
     stored = tmp_path / "evidence" / "gpu_driver.json"
     assert stored.stat().st_mode & 0o777 == 0o600
     assert json.loads(stored.read_text())["verdict"] == "fail"
-    _, second = run(captured=str(stored))
+    _failed, second = run(captured=str(stored))
     assert second["checks"] == first["checks"]

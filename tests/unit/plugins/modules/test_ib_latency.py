@@ -101,7 +101,7 @@ def options(node: str, names: list[str], **extra: Any) -> dict[str, Any]:
         "peers": peers,
         "hcas": ["mlx5_0", "mlx5_1"],
         "sweep": "s",
-        "meet_timeout": 5.0,
+        "meet_timeout": 20.0,
         **extra,
     }
 
@@ -144,7 +144,7 @@ def test_three_nodes_measure_every_pair_on_every_rail(state: Path) -> None:
 
 def test_dead_partner_costs_one_wait_and_the_others_are_measured(state: Path) -> None:
     start = time.monotonic()
-    results = sweep(["n1", "n2", "n3"], present=["n1", "n2"], meet_timeout=2.0)
+    results = sweep(["n1", "n2", "n3"], present=["n1", "n2"], meet_timeout=3.0)
     assert time.monotonic() - start < 15
     rows, absent = results["n1"]
     assert list(absent) == ["n3"]
@@ -221,11 +221,11 @@ def test_partner_that_is_busy_for_long_is_waited_for(state: Path, monkeypatch: p
 
     def slow(self: ib_latency.Sweep, hub: Any, index: int, pair: tuple[str, str], absent: dict[str, str]) -> Any:
         if (self._me, index) == ("n3", 1):
-            time.sleep(5)
+            time.sleep(3)
         return real(self, hub, index, pair, absent)
 
     monkeypatch.setattr(ib_latency.Sweep, "_meet", slow)
-    rows, absent = sweep(["n1", "n2", "n3"], timeout=1.0)["n1"]
+    rows, absent = sweep(["n1", "n2", "n3"], timeout=0.7)["n1"]
     assert absent == {}
     assert {row["t_typical_us"] for row in rows} == {1.91}
 

@@ -69,7 +69,7 @@ def test_drift_made_by_hand_is_shown_and_corrected(run: Any, tmp_path: Path) -> 
     file = tmp_path / "nccl.conf"
     run(**WANTED)
     file.write_text(file.read_text() + "NCCL_DEBUG=TRACE\n")
-    _, result = run(check=True, **WANTED)
+    _failed, result = run(check=True, **WANTED)
     assert result["changed"] is True
     assert "NCCL_DEBUG=TRACE" in result["diff"][0]["before"]
     assert "NCCL_DEBUG=TRACE" in file.read_text()

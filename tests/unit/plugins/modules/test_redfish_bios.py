@@ -97,7 +97,7 @@ def test_a_bmc_that_ignores_writes_is_shown_in_four_columns(make_bmc: Make, run_
 
 
 @pytest.mark.parametrize(
-    ("verdict", "verified"), [("pass", True), ("warn", True), ("fail", False), ("unknown", False)], ids=lambda v: str(v)
+    ("verdict", "verified"), [("pass", True), ("warn", True), ("fail", False), ("unknown", False)], ids=str
 )
 def test_the_kernel_has_a_say(make_bmc: Make, run_module: Run, verdict: str, verified: bool) -> None:
     bmc = make_bmc("lenovo")

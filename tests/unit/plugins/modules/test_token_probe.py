@@ -118,13 +118,13 @@ def test_stored_result_of_a_live_run_gives_the_same_verdict_again(
         return Evidence(shlex.join(argv), 0, "RuntimeError: x\n" if argv[0] == "journalctl" else shown)
 
     monkeypatch.setattr(_capture, "run", tool)
-    monkeypatch.setattr(token_probe, "probe", lambda *_: from_dict(GOOD))
-    _, first = run(evidence_dir=str(tmp_path), enforce=False)
+    monkeypatch.setattr(token_probe, "probe", lambda *_args: from_dict(GOOD))
+    _failed, first = run(evidence_dir=str(tmp_path), enforce=False)
     assert verdicts(first) == ["pass", "fail"]
     assert "RuntimeError: x" in first["summary"]
     stored = tmp_path / "token_probe.json"
     assert stored.stat().st_mode & 0o777 == 0o600
-    _, second = run(captured=str(stored), enforce=False)
+    _failed, second = run(captured=str(stored), enforce=False)
     assert second["checks"] == first["checks"]
 
 

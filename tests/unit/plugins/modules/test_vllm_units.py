@@ -116,7 +116,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     monkeypatch.setattr(_token_probe, "SECRET_FILE", str(tmp_path / "vllm.d/secret.env"))
     monkeypatch.setattr(_files, "_user", lambda _uid: "root")
     monkeypatch.setattr(_files, "_group", lambda _gid: "root")
-    monkeypatch.setattr(_files.os, "fchown", lambda *_: None)
+    monkeypatch.setattr(_files.os, "fchown", lambda *_args: None)
     monkeypatch.setattr(AnsibleModule, "exit_json", lambda _self, **result: _end(False, result))
     monkeypatch.setattr(AnsibleModule, "fail_json", lambda _self, **result: _end(True, result))
     return result

@@ -89,6 +89,18 @@ def test_a_reason_is_one_line_of_bounded_length() -> None:
     assert len(clean("x" * 5000)) == 1000
 
 
+def test_what_happened_on_the_node_is_told() -> None:
+    assert quarantine.outcome_on_node({"changed": True}) == (True, [])
+    assert quarantine.outcome_on_node({"changed": False}) == (False, [])
+    assert quarantine.outcome_on_node({"failed": True, "msg": "disk full"}) == (
+        False,
+        ["the quarantine could not be written to the node: disk full"],
+    )
+    assert quarantine.outcome_on_node({"unreachable": True, "msg": "no route"})[1] == [
+        "the quarantine could not be written to the node: no route"
+    ]
+
+
 @pytest.fixture
 def consul() -> Iterator[FakeConsul]:
     fake = FakeConsul(token="s3cret")
