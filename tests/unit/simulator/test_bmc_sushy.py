@@ -7,14 +7,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import pytest
+import sushy
 from ansible_collections.ai_infra.gpu_rack.plugins.modules import redfish_bios, redfish_firmware
 
 if TYPE_CHECKING:
     from tests.unit.bmc_server import SimulatedBmc
 
 pytest_plugins = ("tests.unit.bmc_server",)
-sushy = pytest.importorskip("sushy", reason="sushy is not installed: pip install -r requirements-dev.txt")
 
 Make = Callable[[str], "SimulatedBmc"]
 Run = Callable[..., dict[str, Any]]
