@@ -92,7 +92,7 @@ class Rack:
         process.wait(timeout=30)
         return log.read_text()
 
-    def ssh(self, host: str, command: str) -> str:
+    def ssh(self, host: str, command: str, stdin: str = "") -> str:
         """Run a shell command on a host, as root."""
         number = 10 if host == "head1" else 10 + int(host.removeprefix("node"))
         done = subprocess.run(
@@ -106,6 +106,7 @@ class Rack:
                 ),
             ],
             check=True,
+            input=stdin,
             capture_output=True,
             text=True,
             timeout=120,
