@@ -155,7 +155,7 @@ def test_a_dead_node_is_critical_within_15_seconds(rack: Rack) -> None:
 
 
 def leaks(rack: Rack, host: str, secrets: dict[str, str]) -> list[str]:
-    """Return the files of a host that show a secret to others, evidence at any mode, and the lines of its process list."""
+    """Return what shows a secret on a host: files others can read, evidence of any mode, lines of the process list."""
     found = rack.ssh(
         host,
         # Over stdin into a file of root's own: the command line of this very check is in the process list, too.
