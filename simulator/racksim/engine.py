@@ -152,15 +152,27 @@ def _start(say: Say) -> None:
         say(f"starting dockerd in the background, log {log}")
         with log.open("ab") as stream:
             # A session of its own: it outlives this command and its terminal.
-            subprocess.Popen(
-                ["dockerd"], stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True
-            )
+            subprocess.Popen(_dockerd(), stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True)
         where = str(log)
     deadline = time.monotonic() + START_TIMEOUT_S
     while not answers():
         if time.monotonic() > deadline:
             raise SimError("Docker engine", f"it does not answer after {START_TIMEOUT_S:.0f} s", f"See {where}")
         time.sleep(0.3)
+
+
+def _dockerd(mounts: Path = Path("/proc/self/mountinfo")) -> list[str]:
+    """Return the command that starts dockerd.
+
+    In a chroot "/" is no mount point, and unpacking an image then fails ("remount /: invalid argument"). There dockerd gets
+    a mount namespace of its own whose root is a bind mount of the same directory.
+    """
+    points = {line.split()[4] for line in mounts.read_text(encoding="utf-8").splitlines()}
+    if "/" in points:
+        return ["dockerd"]
+    root = "/run/simrack-root"
+    script = f"mkdir -p {root} && mount --rbind / {root} && exec chroot {root} dockerd"
+    return ["unshare", "--mount", "sh", "-c", script]
 
 
 @contextlib.contextmanager
