@@ -164,7 +164,7 @@ def _start(say: Say) -> None:
 def _dockerd(mounts: Path = Path("/proc/self/mountinfo")) -> list[str]:
     """Return the command that starts dockerd.
 
-    In a chroot "/" is no mount point, and unpacking an image then fails ("remount /: invalid argument"). There dockerd gets
+    In a chroot "/" is no mount point, and unpacking an image fails there ("remount /: invalid argument"). So dockerd gets
     a mount namespace of its own whose root is a bind mount of the same directory.
     """
     points = {line.split()[4] for line in mounts.read_text(encoding="utf-8").splitlines()}
@@ -172,7 +172,8 @@ def _dockerd(mounts: Path = Path("/proc/self/mountinfo")) -> list[str]:
         return ["dockerd"]
     root = "/run/simrack-root"
     script = f"mkdir -p {root} && mount --rbind / {root} && exec chroot {root} dockerd"
-    return ["unshare", "--mount", "sh", "-c", script]
+    # unshare would make "/" private first, which needs the mount point that is missing.
+    return ["unshare", "--mount", "--propagation", "unchanged", "sh", "-c", script]
 
 
 @contextlib.contextmanager
