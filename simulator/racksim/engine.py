@@ -9,12 +9,13 @@ import fcntl
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from racksim.errors import SimError
-from racksim.rackfile import PROJECT_DIR
+from racksim.rackfile import PROJECT_DIR, SIMULATOR_DIR
 
 INOTIFY_INSTANCES = Path("/proc/sys/fs/inotify/max_user_instances")
 MIN_INOTIFY_INSTANCES = 1024
@@ -162,18 +163,9 @@ def _start(say: Say) -> None:
 
 
 def _dockerd(mounts: Path = Path("/proc/self/mountinfo")) -> list[str]:
-    """Return the command that starts dockerd.
-
-    In a chroot "/" is no mount point, and unpacking an image fails there ("remount /: invalid argument"). So dockerd gets
-    a mount namespace of its own whose root is a bind mount of the same directory.
-    """
+    """Return the command that starts dockerd; in a chroot, where "/" is no mount point, with a root of its own."""
     points = {line.split()[4] for line in mounts.read_text(encoding="utf-8").splitlines()}
-    if "/" in points:
-        return ["dockerd"]
-    root = "/run/simrack-root"
-    script = f"mkdir -p {root} && mount --rbind / {root} && exec chroot {root} dockerd"
-    # unshare would make "/" private first, which needs the mount point that is missing.
-    return ["unshare", "--mount", "--propagation", "unchanged", "sh", "-c", script]
+    return ["dockerd"] if "/" in points else [sys.executable, "-m", "racksim.ownroot", "dockerd"]
 
 
 @contextlib.contextmanager

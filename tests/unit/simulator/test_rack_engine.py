@@ -113,6 +113,6 @@ def test_without_docker_a_command_fails_in_one_line(tools: Path) -> None:
 def test_in_a_chroot_dockerd_gets_a_root_that_is_a_mount_point(tmp_path: Path) -> None:
     mounts = tmp_path / "mountinfo"
     mounts.write_text("36 35 98:0 / /proc rw shared:1 - proc proc rw\n")
-    assert engine._dockerd(mounts)[:2] == ["unshare", "--mount"]
+    assert engine._dockerd(mounts)[1:] == ["-m", "racksim.ownroot", "dockerd"]
     mounts.write_text("25 1 254:0 / / rw shared:1 - ext4 /dev/vda rw\n36 25 98:0 / /proc rw - proc proc rw\n")
     assert engine._dockerd(mounts) == ["dockerd"]
