@@ -153,7 +153,14 @@ def _start(say: Say) -> None:
         say(f"starting dockerd in the background, log {log}")
         with log.open("ab") as stream:
             # A session of its own: it outlives this command and its terminal.
-            subprocess.Popen(_dockerd(), stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True)
+            subprocess.Popen(
+                _dockerd(),
+                cwd=SIMULATOR_DIR,
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=stream,
+                start_new_session=True,
+            )
         where = str(log)
     deadline = time.monotonic() + START_TIMEOUT_S
     while not answers():

@@ -1,6 +1,6 @@
 # Copyright (c) 2026, The ai_infra.gpu_rack authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""`python -m racksim.ownroot COMMAND…`: run a command with this root directory as the root of a mount namespace of its own.
+"""`python -m racksim.ownroot COMMAND…`: run a command with this root as the root of a mount namespace of its own.
 
 A Docker engine does not work in a chroot: unpacking an image remounts "/", which is no mount point there, and
 `docker exec` enters a container's namespace at the namespace's root, which a chroot does not change. Here the directory
