@@ -87,12 +87,17 @@ def _stored_evidence(captured: str) -> dict[str, Evidence] | None:
             readings[item["command"]] = Evidence(
                 item["command"],
                 rc if isinstance(rc, int) else None,
-                item["stdout"],
-                str(item.get("stderr") or ""),
+                _text(item["stdout"]),
+                _text(str(item.get("stderr") or "")),
                 None,
                 str(error) if error else None,
             )
     return readings
+
+
+def _text(text: str) -> str:
+    """Return text without lone surrogates, which JSON can hold and no file can."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def refusal(evidence: Evidence) -> str | None:

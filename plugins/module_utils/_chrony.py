@@ -17,7 +17,8 @@ _CSV_FIELDS = 14
 _REFID = re.compile(r"[0-9A-Fa-f]{8}")
 _FLOAT = re.compile(r"[+-]?[0-9]{1,15}(?:\.[0-9]{1,15})?(?:[eE][+-]?[0-9]{1,3})?")
 _SOURCE = re.compile(r"([\^=#])([*+?x~-])\s+(\S+)\s+([0-9]{1,2})\s+(-?[0-9]{1,2})\s+([0-7]{1,3})\s+\S+\s+\S.*")
-_REFUSED = re.compile(r"^\s*(5[0-9]{2}) (.*)$", re.MULTILINE)
+_REFUSED = re.compile(r"^[ \t]*(5[0-9]{2}) (.*)$", re.MULTILINE)
+_ERROR_LINE = re.compile(r"\b(error|fatal|failed|cannot|could not)\b", re.IGNORECASE)
 # Reference ids of a clock that follows nothing but itself: 127.127.x.x, and none at all.
 _LOCAL_REFID = re.compile(r"7F7F[0-9A-F]{4}|00000000", re.IGNORECASE)
 
@@ -72,17 +73,28 @@ def _refuse_answer(text: str) -> None:
 def parse_tracking(text: str) -> Tracking:
     """Read either form. Raises ChronyError when a field the verdict needs is missing or unreadable."""
     _refuse_answer(text)
-    fields = {
-        key.strip(): value.strip()
-        for key, colon, value in (line.partition(" : ") for line in text.splitlines())
-        if colon
-    }
-    if "Leap status" in fields or "Reference ID" in fields:
+    fields: dict[str, str] = {}
+    reports: list[str] = []
+    for line in text.splitlines():
+        key, colon, value = (part.strip() for part in line.partition(" : "))
+        if line.count(",") == _CSV_FIELDS - 1:
+            reports.append(line)
+        elif not colon:
+            if _ERROR_LINE.search(line):
+                raise ChronyError(f"an error message beside the report: {_shown(line)}")
+        elif key in fields:
+            raise ChronyError(f"more than one report, {key!r} is there twice: {_shown(line)}")
+        else:
+            fields[key] = value
+    human = "Leap status" in fields or "Reference ID" in fields
+    if len(reports) + human > 1:
+        raise ChronyError(f"more than one report: {_shown(reports[-1])}")
+    if human:
         return _human_tracking(fields)
-    line = next((c for c in text.splitlines() if c.count(",") == _CSV_FIELDS - 1), None)
-    if line is None:
+    if not reports:
         first = next((c for c in text.splitlines() if c.strip()), "")
         raise ChronyError(f"no tracking report: {_shown(first)}" if first else "the output is empty")
+    line = reports[0]
     cells = [c.strip() for c in line.split(",")]
     return _tracking(cells[0], cells[1], cells[2], cells[3], cells[4], cells[10], cells[11], cells[13], line)
 

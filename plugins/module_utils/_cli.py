@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import shlex
 import signal
@@ -38,6 +39,8 @@ def run(
     kernel (D state) cannot be reaped, so after the deadline its process group is killed and left behind.
     """
     command = shlex.join(argv)
+    if not (math.isfinite(timeout) and timeout > 0):
+        return Evidence(command, None, "", "", None, f"not started: {timeout} is no deadline in seconds above 0")
     start = time.monotonic()
     environment = {**os.environ, "LC_ALL": "C", "PATH": _search_path(), **(env or {})}
     # Files, not pipes: a grandchild that keeps a pipe open must not be able to hang the reader.
@@ -93,8 +96,8 @@ def read_captured(path: str, name: str | None = None) -> Evidence:
     file = Path(path) / name if name and Path(path).is_dir() else Path(path)
     try:
         text = file.read_bytes().decode("utf-8", "replace")
-    except OSError as exc:
-        return Evidence(f"captured {file}", None, "", "", None, f"could not read: {exc.strerror or exc}")
+    except (OSError, ValueError) as exc:  # ValueError: a NUL in the path
+        return Evidence(f"captured {file}", None, "", "", None, f"could not read: {_why(exc)}")
     return Evidence(f"captured {file}", 0, text)
 
 
@@ -116,6 +119,35 @@ def write_json(path: Path, data: Any, mode: int = 0o600) -> None:
         raise
 
 
+def _why(exc: OSError | ValueError) -> str:
+    return (exc.strerror if isinstance(exc, OSError) else None) or str(exc)
+
+
+def check_numbers(module: Any, positive: Sequence[str] = (), not_negative: Sequence[str] = ()) -> None:
+    """Refuse options that are no finite number in range: a NaN limit compares as false, an infinite one lets all pass.
+
+    Every gate's `timeout` is checked too. An option that is not given is left alone.
+    """
+    for name in (*positive, "timeout", *not_negative):
+        value = module.params.get(name)
+        if value is None:
+            continue
+        above = name not in not_negative
+        finite = not isinstance(value, float) or math.isfinite(value)
+        if not finite or value < 0 or (above and value == 0):
+            allowed = "above 0" if above else "of 0 or more"
+            module.fail_json(msg=f"{name}: {value} is not a finite number {allowed}. Use one.")
+
+
+def fail_unwritten(
+    module: Any, path: Path, exc: OSError | ValueError, outcome: Mapping[str, Any], changed: bool = False
+) -> None:
+    """Fail the task because a file could not be written, and still tell what was measured."""
+    told = f"The verdict was {outcome['verdict']}: {outcome['summary']}"
+    message = f"{path}: could not be written: {_why(exc)}. Correct the path or its file system. {told}"
+    module.fail_json(msg=message, changed=changed, **outcome)
+
+
 def finish_gate(
     module: Any,
     gate: str,
@@ -131,10 +163,15 @@ def finish_gate(
 
     Evidence is written in check mode too: it is a record of what was read, not a change to the node's configuration.
     """
+    check_numbers(module)
     outcome = {**result(gate, checks, evidence), **extra}
     directory = module.params.get("evidence_dir")
     if directory:
-        write_json(Path(directory) / f"{gate}.json", {**outcome, "time": time.time()})
+        path = Path(directory) / f"{gate}.json"
+        try:
+            write_json(path, {**outcome, "time": time.time()})
+        except (OSError, ValueError) as exc:
+            fail_unwritten(module, path, exc, outcome, changed)
     # The raw outputs are on the node; the controller gets their digests, so that 128 nodes do not fill its memory.
     if directory:
         outcome["evidence"] = [

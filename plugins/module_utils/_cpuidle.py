@@ -96,10 +96,15 @@ def parse(text: str) -> Idle:
     """Read a dump, or the output of grep over the sysfs files. Raises ValueError that says what cannot be read."""
     if text.lstrip().startswith("{"):
         return _parse_dump(text)
+    if text.strip() and not text.endswith("\n"):
+        raise ValueError("the last line is cut: it does not end in a newline")
     found: dict[int, dict[int, dict[str, str]]] = {}
     for line in text.splitlines():
         if match := _GREP.fullmatch(line.strip()):
-            found.setdefault(int(match[1]), {}).setdefault(int(match[2]), {})[match[3]] = match[4].strip()
+            fields = found.setdefault(int(match[1]), {}).setdefault(int(match[2]), {})
+            if match[3] in fields:
+                raise ValueError(f"{match[3]} of state{match[2]} of cpu{match[1]} is there twice")
+            fields[match[3]] = match[4].strip()
     if not found:
         first = next((c.strip() for c in text.splitlines() if c.strip()), "")
         raise ValueError(f"no idle states in it: {first[:160]!r}" if first else "it is empty")
@@ -114,7 +119,7 @@ def parse(text: str) -> Idle:
 
 def _parse_dump(text: str) -> Idle:
     try:
-        data: Any = json.loads(text)
+        data: Any = json.loads(text, object_pairs_hook=_once)
     except (ValueError, RecursionError) as exc:
         raise ValueError(f"the dump is not JSON: {exc}") from None
     if not isinstance(data, dict) or not isinstance(data.get("cpus"), dict):
@@ -124,7 +129,13 @@ def _parse_dump(text: str) -> Idle:
         numbers = number_set(str(key))
         if numbers is None or not isinstance(items, list) or not all(isinstance(i, dict) for i in items):
             raise ValueError(f"the states of CPU {key!r} cannot be read")
+        if not items:
+            raise ValueError(f"the list of states of CPU {key!r} is empty")
+        if twice := numbers & set(cpus):
+            raise ValueError(f"CPU {format_set(twice)} is there twice")
         states = tuple(_state(position, item) for position, item in enumerate(items))
+        if len({s.index for s in states}) != len(states):
+            raise ValueError(f"a state of CPU {key!r} is there twice")
         cpus.update(dict.fromkeys(numbers, states))
     present = number_set(str(data.get("present", "")))
     return Idle(
@@ -133,6 +144,14 @@ def _parse_dump(text: str) -> Idle:
         str(data.get("driver", "")),
         str(data.get("cmdline", "")),
     )
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object as a dictionary; a key that is there twice is an error and not the last one's."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key is there twice")
+    return found
 
 
 def _state(position: int, item: dict[str, Any]) -> State:
@@ -149,7 +168,7 @@ def judge(idle: Idle, limit: int | float | None, limit_source: str) -> list[Chec
     if not idle.cpus:
         return [_judge_without_states(idle, limit, limit_source)]
     checks: list[Check] = []
-    bare = idle.present - set(idle.cpus)
+    bare = (idle.present | set(idle.cpus)) - {cpu for cpu, states in idle.cpus.items() if states}
     if bare:
         reason = "these CPUs have no cpuidle directory while others have one"
         checks.append(unknown(name, f"CPU {format_set(bare)}", reason, _REMEDY, limit, limit_source))
@@ -158,7 +177,7 @@ def judge(idle: Idle, limit: int | float | None, limit_source: str) -> list[Chec
     worst = 0
     for cpu, states in idle.cpus.items():
         for state in states:
-            if not _is_number(state.latency) or not _is_number(state.disable):
+            if not state.name or not _is_number(state.latency) or not _is_number(state.disable):
                 read = f"latency {state.latency!r}, disable {state.disable!r}"
                 what = f"state{state.index} ({state.name or 'no name'}): {read}"
                 unreadable.setdefault(what, set()).add(cpu)

@@ -18,6 +18,9 @@ BOARD = "board with NVSwitch"
 
 _REBOOT = "Reboot the node: the new driver is installed, the kernel still runs the old one."
 _MISMATCH = "Driver/library version mismatch"
+_ERRORS = re.compile(r"\b(unable to|failed to|unknown error|could\s?n[o']t|is lost|no devices)\b", re.IGNORECASE)
+# What is judged of a GPU. Other lines, those of processes, are there several times by right.
+_JUDGED = frozenset({"Persistence Mode", "GSP Firmware Version", "Fabric/State", "Fabric/Status"})
 _FM_VERSION = re.compile(r"Fabric Manager version is\s*:\s*(\S+)")
 
 
@@ -45,6 +48,7 @@ class Smi:
     driver: str | None
     attached: int | None
     gpus: tuple[Gpu, ...]
+    problems: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -62,6 +66,7 @@ def parse_smi(text: str) -> Smi:
     """Read `nvidia-smi -q`. Depth is told by indentation, because State and Status are names in several sections."""
     top: dict[str, str] = {}
     gpus: list[tuple[str, dict[str, str]]] = []
+    problems: list[str] = []
     path: list[tuple[int, str]] = []
     for line in text.splitlines():
         if not line.strip():
@@ -69,20 +74,27 @@ def parse_smi(text: str) -> Smi:
         indent = len(line) - len(line.lstrip())
         found = re.match(r"GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])\s*$", line)
         if found:
+            if any(found[1].lower() == bus_id.lower() for bus_id, _fields in gpus):
+                problems.append(f"GPU {found[1]} is described twice")
             gpus.append((found[1], {}))
             path = []
             continue
         path = [(depth, name) for depth, name in path if depth < indent]
         name, colon, value = (part.strip() for part in line.partition(" : "))
         if not colon:
+            if _ERRORS.search(name):
+                problems.append(f"an error message beside the report: {name[:160]}")
             path.append((indent, name))
             continue
         fields = gpus[-1][1] if gpus and indent else top
-        fields.setdefault("/".join([*(section for _unused, section in path), name]), value)
+        key = "/".join([*(section for _unused, section in path), name])
+        if key in fields and (fields is top or key in _JUDGED):
+            problems.append(f"{key!r} is there twice{f' for GPU {gpus[-1][0]}' if fields is not top else ''}")
+        fields.setdefault(key, value)
     attached = top.get("Attached GPUs", "")
     return Smi(
         top.get("Driver Version"),
-        int(attached) if attached.isdigit() else None,
+        int(attached) if re.fullmatch(r"[0-9]{1,4}", attached) else None,
         tuple(
             Gpu(
                 index,
@@ -94,6 +106,7 @@ def parse_smi(text: str) -> Smi:
             )
             for index, (bus_id, fields) in enumerate(gpus)
         ),
+        tuple(problems),
     )
 
 
@@ -126,7 +139,9 @@ def judge(smi: Evidence, version: str, gpus: int | None, fabric_manager: FabricM
         names = ["version", "gsp", "persistence", *(["fabric_manager", "fabric_state"] if fabric_manager else [])]
         return [unknown(f"gpu_driver.{name}", "driver", reason, remedy, version, PINNED) for name in names]
     read = parse_smi(smi.stdout)
+    by_hand = "Run nvidia-smi -q by hand and look into the kernel log for NVRM."
     return [
+        *(unknown("gpu_driver.output", "driver", problem, by_hand) for problem in read.problems),
         *_driver(read, version, gpus),
         *(_fabric_manager(fabric_manager, read.driver) if fabric_manager else []),
         *(_fabric_states(read.gpus) if fabric_manager else []),

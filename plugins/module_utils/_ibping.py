@@ -12,8 +12,8 @@ from __future__ import annotations
 import dataclasses
 import re
 
-_COUNTS = re.compile(r"^\s*(\d+) packets transmitted, (\d+) received\b", re.MULTILINE)
-_TROUBLE = re.compile(r"(?:ibpanic|iberror|ibwarn)\S*:?\s.*|.*can't (?:resolve|register|serve).*|.*Failed to open.*")
+_COUNTS = re.compile(r"^[ \t]*([0-9]{1,9}) packets transmitted, ([0-9]{1,9}) received\b", re.MULTILINE)
+_TROUBLE = re.compile(r"(?:ibpanic|iberror|ibwarn)\S{0,40}\s|can't (?:resolve|register|serve)|Failed to open")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -40,10 +40,11 @@ def parse_statistics(text: str, interrupted: bool = False) -> Ping:
     """
     found = _COUNTS.findall(text)
     if not found:
-        trouble = _TROUBLE.search(text)
-        return Ping(error=trouble.group(0).strip()[:200] if trouble else f"no statistics line in {_excerpt(text)}")
-    if len(found) > 1:
-        return Ping(error=f"{len(found)} statistics lines, one was expected")
+        trouble = next((line for line in text.splitlines() if _TROUBLE.search(line)), None)
+        return Ping(error=trouble.strip()[:200] if trouble else f"no statistics line in {_excerpt(text)}")
+    # Also a line whose counts cannot be read is one: which of the two is the truth nobody can say.
+    if (lines := text.count("packets transmitted")) > 1:
+        return Ping(error=f"{lines} statistics lines, one was expected")
     sent, received = (int(count) for count in found[0])
     if received > sent:
         return Ping(error=f"{received} received of {sent} sent cannot be")

@@ -53,14 +53,25 @@ def parse(stdout: str, stderr: str = "") -> Report:
         if match := _CA.fullmatch(line):
             adapter = Adapter(match[1], {}, {})
             if match[1] in adapters:
+                # Which of the two is true is not known, so neither counts.
                 problems.append(f"line {number} names {match[1]} a second time")
-            adapters[match[1]] = adapter
+                adapters[match[1]] = Adapter(match[1], {}, {})
+            else:
+                adapters[match[1]] = adapter
             fields = adapter.fields
         elif adapter is not None and (match := _PORT.fullmatch(line)):
             fields = {}
-            adapter.ports[int(match[1])] = fields
+            if int(match[1]) in adapter.ports:
+                problems.append(f"line {number} names port {match[1]} of {adapter.name} a second time")
+                adapter.ports[int(match[1])] = {}
+            else:
+                adapter.ports[int(match[1])] = fields
         elif fields is not None and not _PANIC.search(line) and (match := _FIELD.fullmatch(line)):
-            fields[match[1]] = match[2]
+            if match[1] in fields:
+                problems.append(f"line {number} gives {match[1]!r} a second time: {_shown(line)}")
+                fields[match[1]] = ""
+            else:
+                fields[match[1]] = match[2]
         else:
             problems.append(f"line {number} cannot be read: {_shown(line)}")
     problems.extend(f"stderr says: {_shown(line)}" for line in stderr.splitlines() if _PANIC.search(line))
@@ -165,7 +176,7 @@ def _judge_hca(
                 unit="Gb/s",
                 limit_source=rate_source,
                 reason=reason,
-                remedy=bad,
+                remedy=bad if found is not None else "Run ibstat by hand: what it prints is no rate.",
             )
         )
         if link_layer == "infiniband":

@@ -5,7 +5,10 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils import _board_profiles, _cli
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._ibping import Ping, parse_statistics
@@ -73,6 +76,21 @@ class Limits:
         return Limit(float(self.profile.ibping_loss.value) * 100.0, self.profile.source)
 
 
+def options_problem(options: Mapping[str, Any]) -> str | None:
+    """Return which limit among a module's options is none and could pass or fail everything, None when all are fit."""
+    for name in ("max_latency_us", "max_p99_us"):
+        value = options.get(name)
+        if value is not None and not (0 < value < math.inf):
+            return f"Option {name}: {value}. Give microseconds above 0."
+    loss = options.get("max_loss_percent")
+    if loss is not None and not 0 <= loss < 100:
+        return f"Option max_loss_percent: {loss}. Give percent from 0 to below 100."
+    above = options.get("max_above_median_us")
+    if above is not None and not math.isfinite(above):
+        return f"Option max_above_median_us: {above}. Give microseconds, or a negative number to switch it off."
+    return None
+
+
 def loss_reason(sent: int, received: int) -> str:
     """Return what the two counts show. Without a loss, n packets rule out a loss above 3/n with 95 % confidence."""
     proof = f", which rules out a loss above {round(300.0 / sent, 4):g} % (95 % confidence)" if sent == received else ""
@@ -91,7 +109,7 @@ def judge_latency(subject: str, read: Latency, limits: Limits) -> list[Check]:
     name = "ib_latency.latency"
     limit, tail = limits.latency(1), limits.p99()
     if read.error is not None:
-        failed = read.error.startswith(("completion with", "Unable to Connect", "Port number"))
+        failed = read.error.startswith(("completion with", "Completion with", "Unable to Connect", "Port number"))
         remedy = (
             "RDMA does not work between these ports, whatever IP says: check both ports and the subnet manager."
             if failed
@@ -115,7 +133,7 @@ def judge_latency(subject: str, read: Latency, limits: Limits) -> list[Check]:
             subject,
             read.t_typical_us,
             limit.value,
-            ok=limit.value is not None and read.t_typical_us <= limit.value,
+            ok=limit.value is not None and 0 < read.t_typical_us <= limit.value,
             unit="us",
             limit_source=limit.source,
             reason="typical latency, half of the round trip",
@@ -123,7 +141,7 @@ def judge_latency(subject: str, read: Latency, limits: Limits) -> list[Check]:
         )
     ]
     if read.p99_us is not None:
-        ok = tail.value is not None and read.p99_us <= tail.value
+        ok = tail.value is not None and 0 < read.p99_us <= tail.value
         checks.append(
             compare(
                 "ib_latency.p99",

@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -339,16 +340,17 @@ _DISABLES = {
     "NCCL_SHM_DISABLE": "shared memory",
 }
 
-_HCA_ENTRY = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9_.-]*)(?::(?P<port>\d*))?(?::(?P<rest>[-\d:]*))?")
-_INTEGER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]+|\d+)")
+_HCA_ENTRY = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9_.-]*)(?::(?P<port>[0-9]{0,9}))?(?::(?P<rest>[-0-9:]*))?")
+_INTEGER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]+|[0-9]+)")
+_DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,2})?")
 _BOOL_WORDS = frozenset({"0", "1", "y", "n", "yes", "no", "t", "f", "true", "false"})
 
 
 def parse_version(text: str) -> Version:
     """Return (major, minor) of an NCCL version or of a package version such as V(2.27.7-1+cuda13.0)."""
-    match = re.match(r"(\d+)\.(\d+)", text)
+    match = re.match(r"([0-9]{1,4})\.([0-9]{1,4})(?![0-9])", text)
     if match is None:
-        raise ValueError(f"NCCL version: {text!r}. Give it as 2.27 or 2.27.7.")
+        raise ValueError(f"NCCL version: {text[:40]!r}. Give it as 2.27 or 2.27.7.")
     return int(match[1]), int(match[2])
 
 
@@ -358,6 +360,17 @@ def hca_list(hcas: Sequence[str], port: int = 1) -> str:
     Exact, since NCCL takes a plain name as a prefix: `mlx5_1` would also select `mlx5_10` to `mlx5_19`.
     """
     return "=" + ",".join(h if ":" in h else f"{h}:{port}" for h in hcas) if hcas else ""
+
+
+def hcas_problem(hcas: Sequence[str]) -> str | None:
+    """Return why a list of RDMA devices is refused, None when each entry is one device.
+
+    Two devices in one entry would get the port of the last one only.
+    """
+    for entry in hcas:
+        if not entry or not _HCA_ENTRY.fullmatch(entry):
+            return f"hcas: {entry!r} is not one device. Give each as an entry of its own, as mlx5_0 or mlx5_0:1."
+    return None
 
 
 def lint(
@@ -495,12 +508,10 @@ def _value_problem(name: str, variable: Variable, value: Any, version: Version) 
             return f"{name}: {text!r} is not a whole number and would be read as another one. Give {_range(variable)}."
         return _range_problem(name, variable, text, _integer(text))
     if variable.kind == _FLOAT:
-        try:
-            number = float(text)
-        except ValueError:
+        if not _DECIMAL.fullmatch(text):
             return f"{name}: {text!r} is not a number. Give {_range(variable)}."
-        return _range_problem(name, variable, text, number)
-    if variable.kind == _ENUM and text.upper() not in variable.values:
+        return _range_problem(name, variable, text, float(text))
+    if variable.kind == _ENUM and not (text.isascii() and text.upper() in variable.values):
         return f"{name}: {text!r}. Use one of {', '.join(variable.values)}."
     if variable.kind == _BOOL and text.lower() not in _BOOL_WORDS:
         return f"{name}: {text!r}. Use 0 or 1."
@@ -515,7 +526,8 @@ def _text_problem(text: str) -> str | None:
     """Return why NCCL's reader would not get this text as it is meant."""
     if not text:
         return "is empty. Remove the variable instead."
-    if any(ord(c) < 32 for c in text):
+    # Zl and Zp are U+2028 and U+2029, Cc holds U+0085: editors and Python break a line there, NCCL does not.
+    if any(unicodedata.category(c) in ("Cc", "Zl", "Zp") for c in text):
         return "has a control character or a line break. Give one line."
     if text != text.strip():
         return "has space at an end, which NCCL takes as part of the value. Remove it."
@@ -544,7 +556,7 @@ def _range(variable: Variable) -> str:
 
 
 def _range_problem(name: str, variable: Variable, text: str, number: float) -> str | None:
-    if re.fullmatch(r"[+-]?0\d+", text):
+    if re.fullmatch(r"[+-]?0[0-9]+", text):
         return f"{name}: {text!r} has a leading zero and is read as octal. Write it without."
     if (variable.low is not None and number < variable.low) or (variable.high is not None and number > variable.high):
         extra = " 0 waits for ever on a dead peer." if name == "NCCL_IB_TIMEOUT" and number == 0 else ""

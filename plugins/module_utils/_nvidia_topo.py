@@ -167,9 +167,13 @@ def parse(text: str) -> Topology:
             continue
         if re.match(r"(NIC\s+)?Legend\b", stripped, re.IGNORECASE):
             legend = True
-        if legend:
-            continue
         name = re.split(r"[\s|]", stripped, maxsplit=1)[0]
+        if legend:
+            if name in devices:
+                problems.append(Problem(line.number, line.raw, "a second matrix after the legend"))
+            else:
+                problems.extend(_stray(line))
+            continue
         if name not in devices:
             # After the last row a capture may go on with a prompt; before it, any other line is a broken row.
             if len(seen) < len(devices):
@@ -191,7 +195,10 @@ def parse(text: str) -> Topology:
             problems.append(
                 Problem(lines[start].number, lines[start].raw, f"{device} is in the header and has no row", device)
             )
-    names = {m[1]: m[2] for line in lines[start + 1 :] if (m := _NIC_LEGEND.fullmatch(line.text.strip()))}
+    names: dict[str, str] = {}
+    for line in lines[start + 1 :]:
+        if (match := _NIC_LEGEND.fullmatch(line.text.strip())) and names.setdefault(match[1], match[2]) != match[2]:
+            problems.append(Problem(line.number, line.raw, f"a second name for {match[1]}", match[1]))
     return Topology(devices, cells, affinity, names, tuple(problems))
 
 

@@ -10,9 +10,15 @@ from collections.abc import Mapping
 from typing import Any
 
 _TOKEN = re.compile(r"Unrecognized token:\s*\"?([^\"\n]+?)\"?\s*$", re.MULTILINE)
-_VERSION = re.compile(r"OpenSM\s+(\d\S*)")
+_VERSION = re.compile(r"OpenSM\s+([0-9]\S*)")
+# What only OpenSM says, in the journal of a start whose greeting is gone.
+_OWN_WORDS = re.compile(
+    r"Entering (?:MASTER|STANDBY|DISCOVERING|NOT-ACTIVE) state|SM port is (?:up|down)|SUBNET UP"
+    r"|(?:Loading|Reading) Cached Option|Unrecognized token:|\bosm_\w+:"
+)
 _SMINFO = re.compile(
-    r"^sminfo: sm lid (\d+) sm guid (0x[0-9a-fA-F]+), activity count (\d+) priority (\d+) state (\d+) (\S+)",
+    r"^sminfo: sm lid ([0-9]{1,9}) sm guid (0x[0-9a-fA-F]{1,16}), activity count ([0-9]{1,10}) "
+    r"priority ([0-9]{1,9}) state ([0-9]{1,9}) (\S+)",
     re.MULTILINE,
 )
 
@@ -53,6 +59,11 @@ def version(text: str) -> str | None:
     """Return OpenSM's version from its greeting or log."""
     match = _VERSION.search(text)
     return match.group(1) if match else None
+
+
+def speaks(text: str) -> bool:
+    """Return whether the text holds a line of OpenSM at all: a greeting or something only OpenSM says."""
+    return version(text) is not None or _OWN_WORDS.search(text) is not None
 
 
 def parse_sminfo(text: str) -> SmInfo | None:

@@ -29,6 +29,8 @@ REDFISH_ARGS: dict[str, dict[str, Any]] = {
 """Options every Redfish module takes; documented in the fragment ai_infra.gpu_rack.redfish."""
 
 _MAX_WAIT_S = 30.0
+_MAX_PAGES = 1000
+_ADDRESS_REMEDY = "Give the option address as host or host:port."
 _DROPPED = (ConnectionError, http.client.RemoteDisconnected, http.client.IncompleteRead, TimeoutError)
 
 
@@ -68,7 +70,7 @@ def extended_message(raw: bytes) -> str:
             i["MessageId"] for i in infos if i.get("MessageId")
         ]
         return " ".join(dict.fromkeys(said)) or str(error.get("message") or error.get("code"))
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return text[:300] or "no explanation"
 
 
@@ -122,19 +124,22 @@ class Bmc:
 
         A POST whose connection broke is not sent again: the BMC may have acted on it.
         """
+        if not path.startswith("/"):
+            # Behind "https://<address>" it would name another host, and the password would go there.
+            raise self._error(method, path, "not an absolute path", "Update the BMC: its links must begin with '/'.")
         attempts = 1 + max(0, self._params["retries"])
         for attempt in range(1, attempts + 1):
             wait = min(2.0 ** (attempt - 1) * 0.5, _MAX_WAIT_S)
             try:
                 return self._send(method, path, body, etag)
             except urllib.error.HTTPError as exc:
-                said = extended_message(exc.read())
+                said = _error_body(exc)
                 if exc.code == 503 and attempt < attempts:
                     asked = exc.headers.get("Retry-After", "") if exc.headers else ""
-                    self.sleep(min(float(asked), _MAX_WAIT_S) if asked.isdigit() else wait)
+                    self.sleep(min(float(asked), _MAX_WAIT_S) if asked.isascii() and asked.isdecimal() else wait)
                     continue
                 raise self._error(method, path, f"HTTP {exc.code}: {said}", _advice(exc.code), exc.code) from exc
-            except (urllib.error.URLError, UrlConnectionError, *_DROPPED) as exc:
+            except (OSError, UrlConnectionError, *_DROPPED) as exc:
                 reason = getattr(exc, "reason", exc)
                 dropped = isinstance(reason, _DROPPED) or isinstance(exc, _DROPPED)
                 again = isinstance(reason, ConnectionRefusedError) or (dropped and method != "POST")
@@ -143,6 +148,15 @@ class Bmc:
                     continue
                 remedy = "Check address and the management network; for a certificate error check ca_path."
                 raise self._error(method, path, f"{reason or type(reason).__name__}", remedy) from exc
+            except http.client.InvalidURL as exc:
+                raise self._error(method, path, f"not a usable address ({exc})", _ADDRESS_REMEDY) from exc
+            except http.client.HTTPException as exc:
+                observed = f"the answer is not HTTP ({exc!r})"
+                raise self._error(
+                    method, path, observed, "Check that this address is a Redfish service over HTTPS."
+                ) from exc
+            except ValueError as exc:
+                raise self._error(method, path, f"not a usable address ({exc})", _ADDRESS_REMEDY) from exc
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _send(self, method: str, path: str, body: Mapping[str, Any] | None, etag: str | None) -> Response:
@@ -174,7 +188,7 @@ class Bmc:
             received = {k.lower(): v for k, v in answer.headers.items()}
         try:
             parsed = json.loads(raw) if raw.strip() else {}
-        except ValueError as exc:
+        except (ValueError, RecursionError) as exc:
             shown = raw[:200].decode("utf-8", "replace")
             raise self._error(
                 method, path, f"the answer is not JSON: {shown}", "Check that this address is a Redfish service."
@@ -188,11 +202,28 @@ class Bmc:
     def members(self, path: str) -> list[str]:
         """Return the paths of a collection's members, over all its pages."""
         found: list[str] = []
+        seen: set[str] = set()
         page: str | None = path
-        while page:
+        remedy = "Update the BMC's firmware: its collection does not follow Redfish."
+        while page is not None:
+            seen.add(page)
             resource = self.get(page)
-            found += [m["@odata.id"] for m in resource.get("Members", []) if "@odata.id" in m]
-            page = resource.get("Members@odata.nextLink")
+            members = resource.get("Members")
+            if members is None and "Members" not in resource and resource.get("Members@odata.count") == 0:
+                members = []
+            if not isinstance(members, list):
+                raise self._error("GET", page, f"Members is {members!r:.100}, not a list", remedy)
+            for member in members:
+                link = odata_id(member)
+                if link is None or not link.startswith("/"):
+                    raise self._error("GET", page, f"a member is {member!r:.100}, not a link", remedy)
+                found.append(link)
+            following = resource.get("Members@odata.nextLink")
+            if following is not None and not isinstance(following, str):
+                raise self._error("GET", page, f"the link to the next page is {following!r:.100}", remedy)
+            if following and (following in seen or len(seen) >= _MAX_PAGES):
+                raise self._error("GET", page, f"the pages do not end, {following} is the next", remedy)
+            page = following or None
         return found
 
     def system(self, system_id: str | None = None) -> dict[str, Any]:
@@ -227,6 +258,14 @@ class Bmc:
                 return False
             self.sleep(min(pause, max(0.0, end - self.clock())))
             pause = min(pause * 2, interval_s)
+
+
+def _error_body(exc: urllib.error.HTTPError) -> str:
+    """Return what the body of a refusal says; a connection that breaks in it must not hide the status."""
+    try:
+        return extended_message(exc.read())
+    except (OSError, http.client.HTTPException, ValueError) as broken:
+        return f"its explanation broke off ({type(broken).__name__})"
 
 
 def _advice(status: int) -> str:

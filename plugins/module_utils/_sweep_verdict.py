@@ -31,6 +31,8 @@ Row = Mapping[str, Any]
 
 # A median over fewer pairs is moved too far by the pairs it is meant to judge.
 _MEDIAN_OF = 6
+# No latency, count or share of a sweep comes near it.
+_BOUND = 1e9
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -53,6 +55,7 @@ class Judged:
     row: Row
     quantities: tuple[Measured, ...]
     trial: Trial | None
+    unreadable: tuple[str, ...] = ()
 
     @property
     def subject(self) -> str:
@@ -80,12 +83,46 @@ def merge(results: Sequence[Mapping[str, Any]]) -> list[Row]:
     merged: dict[tuple[Any, ...], Row] = {}
     for result in results:
         for row in result.get("pairs") or ():
-            key = (row["kind"], row["client"], row["server"], row["client_rail"], row["server_rail"])
+            key = _key(row)
             known = merged.get(key)
             better = known is None or _weight(row, result) > _weight(known, {"node": None})
             if better:
                 merged[key] = row
     return [merged[key] for key in sorted(merged)]
+
+
+def clean(row: Row) -> tuple[Row, tuple[str, ...]]:
+    """Return a pair without the numbers that nothing can have measured, and what they were.
+
+    A NaN is not above any limit and a count of sent packets that is too small hides a loss, so neither may be judged.
+    """
+    wrong: dict[str, str] = {}
+    for key in ("t_typical_us", "p99_us"):
+        if row[key] is not None and not (_is_number(row[key]) and 0 < row[key] < _BOUND):
+            wrong[key] = "no latency"
+    sent, received = row["sent"], row["received"]
+    if (sent is not None or received is not None) and not (
+        _is_count(sent) and _is_count(received) and 0 <= received <= sent and sent > 0
+    ):
+        wrong["sent"] = wrong["received"] = "no counts of packets"
+    if row["retransmissions"] is not None and not (_is_count(row["retransmissions"]) and row["retransmissions"] >= 0):
+        wrong["retransmissions"] = "no count"
+    if row["loss"] is not None and not (_is_number(row["loss"]) and 0 <= row["loss"] <= 100):
+        wrong["loss"] = "no share"
+    found = tuple(f"{key} is {str(row[key])[:40]}, {why}" for key, why in wrong.items())
+    return ({**row, **dict.fromkeys(wrong)} if wrong else row), found
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value < _BOUND
+
+
+def _key(row: Row) -> tuple[Any, ...]:
+    return (row["kind"], row["client"], row["server"], row["client_rail"], row["server_rail"])
 
 
 def judge(
@@ -95,9 +132,32 @@ def judge(
 
     `above_median_us`: how far a typical latency may lie above the sweep's median over as many switches.
     """
-    rows = merge(results)
+    unreadable: dict[tuple[Any, ...], tuple[str, ...]] = {}
+    seen: dict[tuple[Any, ...], float] = {}
+    cleaned = []
+    for result in results:
+        pairs = []
+        for row in result.get("pairs") or ():
+            good, found_wrong = clean(row)
+            pairs.append(good)
+            # A report of the other end does not heal it: one of the two is wrong, and nobody knows which.
+            if found_wrong:
+                unreadable.setdefault(_key(row), found_wrong)
+            # The server copies what the client measured, so two reports of one pair are equal or not of one sweep.
+            if good["t_typical_us"] is not None:
+                first = seen.setdefault(_key(row), good["t_typical_us"])
+                if first != good["t_typical_us"]:
+                    differ = f"reported as {first} us and as {good['t_typical_us']} us"
+                    unreadable.setdefault(_key(row), (differ,))
+        cleaned.append({**result, "pairs": pairs})
+    rows = merge(cleaned)
     medians = _medians(rows) if above_median_us is not None else {}
-    judged = [_judge_row(row, limits, medians, above_median_us or 0.0) for row in rows]
+    judged = [
+        dataclasses.replace(
+            _judge_row(row, limits, medians, above_median_us or 0.0), unreadable=unreadable.get(_key(row), ())
+        )
+        for row in rows
+    ]
     trials = [j.trial for j in judged if j.trial is not None]
     found = blame(trials)
     own = next((result for result in results if result.get("node") == node), None)
@@ -109,6 +169,11 @@ def judge(
     mine = [j for j in judged if j.concerns(node)]
     checks = [_blame_check(node, found, mine), *_port_checks(node, own), _coverage(node, own, mine)]
     checks += [_quantity_check(node, j, q, found) for j in mine for q in j.quantities]
+    checks += [
+        unknown("ib_latency.values", j.subject, "; ".join(j.unreadable), "Run the sweep again.")
+        for j in mine
+        if j.unreadable
+    ]
     return SweepVerdict(checks, found.culprits, found.suspects, _matrix(judged))
 
 
@@ -137,11 +202,11 @@ def _judge_row(row: Row, limits: Limits, medians: Mapping[int | None, float], ab
     if row["t_typical_us"] is not None:
         value = row["t_typical_us"]
         reason = "typical RDMA write latency, half of the round trip"
-        bad = limit.value is None or value > limit.value
+        bad = limit.value is None or not 0 < value <= limit.value
         quantities.append(Measured("ib_latency.latency", value, "us", limit, bad, reason, LATENCY_REMEDY))
         if row["p99_us"] is not None:
             tail = limits.p99()
-            bad = tail.value is None or row["p99_us"] > tail.value
+            bad = tail.value is None or not 0 < row["p99_us"] <= tail.value
             quantities.append(
                 Measured("ib_latency.p99", row["p99_us"], "us", tail, bad, "99th percentile of it", LATENCY_REMEDY)
             )
@@ -151,7 +216,7 @@ def _judge_row(row: Row, limits: Limits, medians: Mapping[int | None, float], ab
     if row["sent"] is not None and row["received"] is not None:
         allowed = limits.loss()
         loss = round((row["sent"] - row["received"]) * 100.0 / row["sent"], 6)
-        bad = allowed.value is None or loss > allowed.value
+        bad = allowed.value is None or not 0 <= loss <= allowed.value
         quantities.append(
             Measured("ib_latency.loss", loss, "%", allowed, bad, loss_reason(row["sent"], row["received"]), LOSS_REMEDY)
         )
@@ -230,7 +295,9 @@ def _remedy(elements: Sequence[Element]) -> str:
 
 def _port_checks(node: str, own: Mapping[str, Any]) -> list[Check]:
     checks = []
-    for port in own.get("ports") or ():
+    if not own.get("ports"):
+        return [unknown("ib_latency.port", node, "its result names no port", "Run the sweep on it again.", "usable")]
+    for port in own["ports"]:
         subject, trouble = f"{node} {port['hca']}", port["trouble"]
         if trouble is None:
             checks.append(

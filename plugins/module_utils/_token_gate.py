@@ -17,6 +17,9 @@ CHECK = "token_probe.token"
 PROPERTIES = "ActiveState,SubState,Result,ExecMainStatus,NRestarts"
 _WEIGHTS = re.compile(r"^(?P<file>.+): FAILED(?P<unread> open or read)?$", re.M)
 _SYSTEMD = re.compile(r"vllm@\S+\.service: |(Starting|Started|Stopping|Stopped|Failed to start|Failed to attach) |-- ")
+_UNIT_ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
+_ADDRESS = re.compile(r"[A-Za-z0-9:](?:[A-Za-z0-9.:%_-]{0,252})")
+_RESTARTS = re.compile(r"[0-9]{1,9}")
 _JOURNAL_LINES = 3
 _LINE_CHARS = 200
 
@@ -53,7 +56,7 @@ def parse_state(text: str) -> State | None:
     if not values.get("ActiveState"):
         return None
     restarts = values.get("NRestarts", "")
-    number = int(restarts) if restarts.isdigit() else None
+    number = int(restarts) if _RESTARTS.fullmatch(restarts) else None
     return State(values["ActiveState"], values.get("SubState", ""), values.get("Result", "success"), number)
 
 
@@ -69,7 +72,7 @@ def parse_reading(evidence: Evidence | None) -> Reading | None:
     try:
         data = json.loads(evidence.stdout)
         return from_dict(data)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return None
 
 
@@ -142,18 +145,58 @@ def units_of(data: Any, source: str) -> list[dict[str, Any]]:
     items = data.get("units") if isinstance(data, Mapping) else data
     if not isinstance(items, list) or not items:
         raise ValueError(f"units: {source} holds no inference unit. Run the gate inference_units first.")
-    result = []
+    result: list[dict[str, Any]] = []
     for item in items:
-        if not isinstance(item, Mapping) or not item.get("id") or not isinstance(item.get("port"), int):
+        unit = _unit_of(item)
+        if unit is None:
             raise ValueError(
-                f"units: {source} has a unit without id or port: {item!r}. Run the gate inference_units again."
+                f"units: {source} has a unit without a usable id, port, address or model: {str(item)[:_LINE_CHARS]}. "
+                "Give an id of letters, digits, '.', '_' and '-', a port of 1 to 65535 and an address and a model "
+                "that are texts, or run the gate inference_units again."
             )
-        result.append(
-            {
-                "id": item["id"],
-                "port": item["port"],
-                "address": item.get("address") or "127.0.0.1",
-                "model": item.get("model") or "",
-            }
-        )
+        if any(unit["id"] == other["id"] for other in result):
+            raise ValueError(
+                f"units: {source} has the id {unit['id']} more than once. Run the gate inference_units again."
+            )
+        result.append(unit)
     return result
+
+
+def _unit_of(item: Any) -> dict[str, Any] | None:
+    """Return one unit with its defaults, None when it cannot be probed under its name."""
+    if not isinstance(item, Mapping):
+        return None
+    unit_id, port = item.get("id"), item.get("port")
+    address, model = item.get("address"), item.get("model")
+    address = "127.0.0.1" if address is None or address == "" else address
+    model = "" if model is None else model
+    if not isinstance(unit_id, str) or not _UNIT_ID.fullmatch(unit_id):
+        return None
+    if not isinstance(port, int) or isinstance(port, bool) or not 1 <= port <= 65535:
+        return None
+    if not isinstance(address, str) or not _ADDRESS.fullmatch(address) or not isinstance(model, str):
+        return None
+    return {"id": unit_id, "port": port, "address": address, "model": model}
+
+
+def shared_reading(unit_id: str, captured: str, count: int, max_seconds: float) -> Check:
+    """Return the check of a unit when one captured reading is offered for several units."""
+    return unknown(
+        CHECK,
+        unit_id,
+        f"{captured} holds one reading, and there are {count} units",
+        "Give one unit, or a directory with a reading <id>.json for each.",
+        max_seconds,
+        "option max_seconds",
+    )
+
+
+def parse_units(raw: bytes, path: str) -> list[dict[str, Any]]:
+    """Return the units of a units file; raise ValueError with the file and what to do."""
+    try:
+        data = json.loads(raw.decode("utf-8"))
+    except (ValueError, RecursionError) as exc:
+        raise ValueError(
+            f"units_file: {path} is not readable JSON ({type(exc).__name__}). Run the gate inference_units again."
+        ) from exc
+    return units_of(data, path)

@@ -16,6 +16,7 @@ import dataclasses
 import http.client
 import io
 import json
+import math
 import os
 import re
 import socket
@@ -29,6 +30,8 @@ SECRET_FILE = "/etc/gpu_rack/vllm/secret.env"
 _RECV = 65536
 _POLL_S = 0.2
 _MAX_ANSWER = 8 << 20
+_MAX_SECONDS = 604800.0
+_SHOWN = 200
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -67,12 +70,37 @@ class Outcome:
 def from_dict(data: dict[str, Any]) -> Reading:
     """Return a stored reading; raise ValueError when it is not one."""
     try:
-        completion = data["completion"]
-        return Reading(
-            Answer(**data["health"]), Answer(**completion) if completion else None, str(data.get("model", ""))
-        )
-    except (KeyError, TypeError) as exc:
+        health, completion, model = data["health"], data["completion"], data.get("model", "")
+    except (KeyError, TypeError, AttributeError) as exc:
         raise ValueError(f"not a token probe's reading: {exc}") from exc
+    if not isinstance(model, str):
+        raise ValueError(f"not a token probe's reading: model is {model!r}")
+    return Reading(_answer("health", health), None if completion is None else _answer("completion", completion), model)
+
+
+def _answer(name: str, data: Any) -> Answer:
+    """Return one stored answer; raise ValueError unless every field is there and of its type."""
+    fields = {field.name for field in dataclasses.fields(Answer)}
+    if not isinstance(data, dict) or set(data) != fields:
+        raise ValueError(f"not a token probe's reading: {name} does not have exactly {', '.join(sorted(fields))}")
+    status, seconds = data["status"], data["seconds"]
+    if status is not None and type(status) is not int:
+        raise ValueError(f"not a token probe's reading: {name}.status is {status!r}")
+    for field in ("body", "error"):
+        if not isinstance(data[field], str):
+            raise ValueError(f"not a token probe's reading: {name}.{field} is {data[field]!r}")
+    # A bool is an int in Python, and a time of 0 or NaN would pass every limit or none.
+    if type(seconds) not in (int, float) or not 0 < seconds <= _MAX_SECONDS:
+        raise ValueError(f"not a token probe's reading: {name}.seconds is {seconds!r}")
+    return Answer(status, data["body"], data["error"], float(seconds))
+
+
+def seconds_problem(name: str, value: float, *, zero: bool = False) -> str | None:
+    """Return why a number of seconds cannot be used, None when it can. `zero`: whether 0 is allowed."""
+    if math.isfinite(value) and (value > 0 or (zero and value == 0)) and value <= _MAX_SECONDS:
+        return None
+    least = "from 0" if zero else "above 0"
+    return f"{name}: {value}. Give a finite number of seconds {least} to {_MAX_SECONDS:g}."
 
 
 def judge(reading: Reading) -> Outcome:
@@ -90,21 +118,34 @@ def judge(reading: Reading) -> Outcome:
     if answer.status != 200:
         return Outcome(
             False,
-            f"engine answers /health but refuses a completion with status {answer.status}: {answer.body[:200].strip()}",
+            f"engine answers /health but refuses a completion with status {answer.status}: {_shown(answer.body)}",
         )
+    unreadable = Outcome(False, f"engine's completion cannot be read: {_shown(answer.body)!r}")
     try:
         body = json.loads(answer.body)
         choice = body["choices"][0]
         tokens = body["usage"]["completion_tokens"]
-    except (ValueError, KeyError, IndexError, TypeError):
-        return Outcome(False, f"engine's completion cannot be read: {answer.body[:200].strip()!r}")
+    except (ValueError, KeyError, IndexError, TypeError, RecursionError):
+        return unreadable
+    if (
+        not isinstance(body["choices"], list)
+        or not isinstance(choice, dict)
+        or not isinstance(choice.get("text"), str | None)
+        or not isinstance(choice.get("token_ids"), list | None)
+    ):
+        return unreadable
     # Some real tokens have no text (half of a character): then the ids count, where the engine returns them.
     produced = bool(choice.get("text")) or bool(choice.get("token_ids"))
     if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1 or not produced:
         count = tokens if isinstance(tokens, int) else "no count of"
-        seen = f"its completion has {count} tokens and text {choice.get('text')!r}"
+        seen = f"its completion has {count} tokens and text {(choice.get('text') or '')[:_SHOWN]!r}"
         return Outcome(False, f"engine answers /health but generates no token: {seen}")
     return Outcome(True, f"{tokens} token in {answer.seconds:.3f} s", tokens, answer.seconds)
+
+
+def _shown(body: str) -> str:
+    """Return the start of an answer on one line: a report of it must not look like several (sd_notify, journal)."""
+    return " ".join(body[:_SHOWN].split())
 
 
 def request(
@@ -123,8 +164,9 @@ def request(
     head += [f"Authorization: Bearer {api_key}"] if api_key else []
     raw = bytearray()
     try:
+        sent = "\r\n".join([*head, "", ""]).encode() + payload
         with socket.create_connection((address, port), max(0.01, deadline - start)) as connection:
-            connection.sendall("\r\n".join([*head, "", ""]).encode() + payload)
+            connection.sendall(sent)
             while True:
                 left = deadline - time.monotonic()
                 if left <= 0:
@@ -140,6 +182,9 @@ def request(
         return Answer(None, "", f"no whole answer within {deadline - start:.1f} s", time.monotonic() - start)
     except OSError as exc:
         return Answer(None, "", f"{address}:{port}: {exc.strerror or exc}", time.monotonic() - start)
+    except (UnicodeError, OverflowError) as exc:
+        # A host name, port, key or time that cannot be used. The text of an encoding error would show the key.
+        return Answer(None, "", f"{address}:{port} cannot be asked: {type(exc).__name__}", time.monotonic() - start)
     seconds = time.monotonic() - start
     try:
         response = http.client.HTTPResponse(_Replay(bytes(raw)))  # type: ignore[arg-type]
@@ -168,9 +213,15 @@ def probe(address: str, port: int, timeout: float, api_key: str = "", model: str
     if not model:
         listed = request(address, port, "GET", "/v1/models", deadline, api_key=api_key)
         try:
-            model = str(json.loads(listed.body)["data"][0]["id"])
-        except (ValueError, KeyError, IndexError, TypeError):
-            return Reading(health, dataclasses.replace(listed, error=listed.error or "engine lists no model"))
+            model = json.loads(listed.body)["data"][0]["id"]
+        except (ValueError, KeyError, IndexError, TypeError, RecursionError):
+            model = ""
+        if not isinstance(model, str) or not model:
+            # Without status: the list of models must never be judged as if it were a completion.
+            status = None if listed.status == 200 else listed.status
+            return Reading(
+                health, dataclasses.replace(listed, status=status, error=listed.error or "engine lists no model")
+            )
     # ignore_eos and the options below: a model that would stop at once must still show a token.
     wish = {"model": model, "prompt": "1", "max_tokens": 1, "temperature": 0, "ignore_eos": True, "min_tokens": 1}
     wish |= {"skip_special_tokens": False, "return_token_ids": True}
@@ -213,13 +264,25 @@ def wait(address: str, port: int, wait_s: float, timeout: float, pid: int = 0, a
         time.sleep(_POLL_S)
 
 
+def _seconds(text: str) -> float:
+    """Return a number of seconds of the command line; raise argparse's error for one that would never end."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    problem = seconds_problem(repr(text), value, zero=True)
+    if problem:
+        raise argparse.ArgumentTypeError(problem)
+    return value
+
+
 def main(argv: Sequence[str]) -> int:
     """Command line of the installed copy: exit 0 when a token was generated, 1 when not."""
     parser = argparse.ArgumentParser(description="Ask an inference engine for one token.")
     parser.add_argument("--address", default="127.0.0.1")
     parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--timeout", type=float, default=10.0, help="seconds for one try")
-    parser.add_argument("--wait", type=float, default=0.0, help="seconds in which to try again")
+    parser.add_argument("--timeout", type=_seconds, default=10.0, help="seconds for one try")
+    parser.add_argument("--wait", type=_seconds, default=0.0, help="seconds in which to try again")
     parser.add_argument("--pid", type=int, default=0, help="stop waiting when this process has ended")
     args = parser.parse_args(argv)
     # The key is never an argument: arguments are in the process list.

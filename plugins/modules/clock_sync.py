@@ -114,7 +114,7 @@ from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._chrony import (
     parse_sources,
     parse_tracking,
 )
-from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._cli import GATE_ARGS, finish_gate
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._cli import GATE_ARGS, check_numbers, finish_gate
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import (
     BLOCKING,
     Check,
@@ -203,6 +203,7 @@ def measure(
 def main() -> None:
     """Run the module."""
     module = AnsibleModule(ARGUMENT_SPEC, supports_check_mode=True)
+    check_numbers(module, not_negative=["max_offset_ms", "wait"])
     params = module.params
     source = Source(params["captured"], params["timeout"])
     allowed = resolve(params["servers"]) if source.live else set(params["servers"])

@@ -93,7 +93,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._board_profiles import NAMES, profile
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._capture import Source, refusal
-from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._cli import GATE_ARGS, finish_gate
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._cli import GATE_ARGS, check_numbers, finish_gate
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._cpuidle import (
     GATE,
     Idle,
@@ -140,6 +140,7 @@ def read(params: dict[str, Any]) -> tuple[Idle | None, Evidence]:
 def main() -> None:
     """Run the module."""
     module = AnsibleModule(ARGUMENT_SPEC, supports_check_mode=True)
+    check_numbers(module, not_negative=["max_exit_latency_us"])
     params = module.params
     limit, limit_source = params["max_exit_latency_us"], "option max_exit_latency_us"
     if limit is None:

@@ -46,7 +46,9 @@ options:
     elements: str
     required: true
   run:
-    description: Id of the run. The default is the name of the directory above O(evidence).
+    description:
+      - Id of the run, such as V(20261130T180000Z). The default is the name of the directory above O(evidence).
+      - Evidence in the directory of another run does not count, every gate is then V(unknown).
     type: str
   node:
     description: Name of the node in the decision. The default is the host's name up to the first dot.
@@ -129,8 +131,14 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._cli import write_json
-from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._decision import decide, read_result, runs_to_prune
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._cli import fail_unwritten, write_json
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._decision import (
+    decide,
+    read_result,
+    refuse_all,
+    run_problem,
+    runs_to_prune,
+)
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import BLOCKING
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
@@ -154,7 +162,7 @@ def read_bytes(path: Path) -> bytes | None:
     """Return a file's bytes, None when it cannot be read."""
     try:
         return path.read_bytes()
-    except OSError:
+    except (OSError, ValueError):  # ValueError: a NUL in the path
         return None
 
 
@@ -188,7 +196,13 @@ def main() -> None:
     evidence, state = Path(params["evidence"]), Path(params["state_dir"])
     run = params["run"] or evidence.parent.name
     path = state / "gate" / f"{params['stage']}.json"
-    results = [read_result(name, read_bytes(evidence / f"{name}.json")) for name in dict.fromkeys(params["require"])]
+    names = list(dict.fromkeys(params["require"]))
+    problem = run_problem(run, evidence.parent.name)
+    if problem:
+        results = refuse_all(names, problem)
+    else:
+        now = time.time()
+        results = [read_result(name, read_bytes(evidence / f"{name}.json"), now) for name in names]
     outcome = {**decide(params["stage"], results), "run": run}
     blocked = outcome["verdict"] in BLOCKING
     if not module.check_mode:
@@ -200,8 +214,15 @@ def main() -> None:
             "boot_id": _identity(_BOOT_ID),
             "evidence": str(evidence),
         }
-        write_json(path, decision)
-        prune(state / "evidence", run, params["keep_runs"])
+        try:
+            write_json(path, decision)
+        except (OSError, ValueError) as exc:
+            fail_unwritten(module, path, exc, {**outcome, "path": str(path)})
+        if not problem:
+            try:
+                prune(state / "evidence", run, params["keep_runs"])
+            except OSError as exc:
+                module.warn(f"{state / 'evidence'}: old runs could not be deleted: {exc}. Delete them by hand.")
     elif blocked:
         module.warn(f"in check mode this does not stop the node: {outcome['summary']}")
     if blocked and params["enforce"] and not module.check_mode:

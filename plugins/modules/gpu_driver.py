@@ -100,12 +100,13 @@ restart_required:
   type: bool
 """
 
+import math
 import re
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils import _gpu_driver
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._capture import Source
-from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._cli import GATE_ARGS, finish_gate
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._cli import GATE_ARGS, check_numbers, finish_gate
 
 ARGUMENT_SPEC = {
     **GATE_ARGS,
@@ -145,7 +146,7 @@ def _daemon(source: Source, pid: str) -> str:
 
     A daemon that was started by an interpreter or is not running cannot be asked this way; then it is the one on PATH.
     """
-    if pid.isdigit() and pid != "0":
+    if re.fullmatch(r"[1-9][0-9]*", pid):
         link = source.read(["readlink", f"/proc/{pid}/exe"], "readlink-fabricmanager-exe.txt", primary=False)
         if link.rc == 0 and re.search(r"/nv-fabricmanager( \(deleted\))?$", link.stdout.strip()):
             return f"/proc/{pid}/exe"
@@ -159,7 +160,7 @@ def _daemon_age(source: Source, started_us: str) -> float | None:
         seconds = float(uptime.stdout.split()[0]) - int(started_us) / 1e6
     except (IndexError, ValueError):
         return None
-    return seconds if started_us != "0" else None
+    return seconds if started_us != "0" and math.isfinite(seconds) else None
 
 
 def _package_age(source: Source, package: str) -> float | None:
@@ -169,14 +170,16 @@ def _package_age(source: Source, package: str) -> float | None:
     )
     now = source.read(["date", "+%s"], "date.txt", primary=False)
     try:
-        return float(now.stdout) - float(listing.stdout)
+        age = float(now.stdout) - float(listing.stdout)
     except ValueError:
         return None
+    return age if math.isfinite(age) else None
 
 
 def main() -> None:
     """Read the tools, judge, and report."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    check_numbers(module, positive=["gpus"])
     params = module.params
     source = Source(params["captured"], params["timeout"])
     smi = source.read(["nvidia-smi", "-q"], "nvidia-smi-q.txt", "nvidia-smi-q")

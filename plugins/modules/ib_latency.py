@@ -208,7 +208,11 @@ from ansible_collections.ai_infra.gpu_rack.plugins.module_utils import _cli
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._background import Background, background
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._fabric_ports import parse_ibstat, parse_node_guid
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._ibping import parse_statistics, round_trip_ms
-from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._latency_limits import Limits, judge_captured
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._latency_limits import (
+    Limits,
+    judge_captured,
+    options_problem,
+)
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._perftest import explain, parse_latency
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._sweep import (
     Pair,
@@ -726,16 +730,18 @@ class Sweep:
         row["command"] = read.command
         late = read.error is not None and "still running" in read.error
         self._stuck = self._stuck + 1 if late else 0
-        latency = parse_latency(read.stdout)
-        if read.error is not None or read.rc != 0 or latency.error is not None:
-            why = read.error or explain(read.stdout + "\n" + read.stderr) or latency.error
+        latency = parse_latency(read.stdout, self._p["iterations"])
+        named = explain(read.stdout + "\n" + read.stderr)
+        if read.error is not None or read.rc != 0 or named is not None or latency.error is not None:
+            why = read.error or named or latency.error
             row["error"] = f"ib_write_lat: {why or f'exit status {read.rc}'}"
             if read.error is not None and read.error.startswith("could not start"):
                 row["fault"] = {"node": self._me, "hca": None, "why": f"ib_write_lat {read.error}"}
             else:
                 # Both tools met on the management network and then got stuck or failed: that is the fabric. A client
                 # that could not connect, or printed what nobody can read with exit status 0, says nothing about it.
-                row["path_failed"] = read.rc != 0 and "Couldn't connect to" not in read.stdout + read.stderr
+                failed = read.rc != 0 or (named or "").lower().startswith("completion with")
+                row["path_failed"] = failed and "Couldn't connect to" not in read.stdout + read.stderr
         else:
             row.update({key: value for key, value in latency.as_dict().items() if key in row and key != "error"})
         if self._p["link_layer"] == "infiniband":
@@ -870,6 +876,8 @@ def main() -> None:
         required_by={"peers": ("node", "hcas")},
     )
     params = module.params
+    if problem := options_problem(params):
+        module.fail_json(msg=problem)
     if params["captured"]:
         try:
             limits = Limits.of(params["profile"], params["max_latency_us"], None, params["max_loss_percent"])

@@ -116,7 +116,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._cli import GATE_ARGS, finish_gate, read_captured
-from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._latency_limits import Limits
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._latency_limits import Limits, options_problem
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._sweep_verdict import judge
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import Evidence
 
@@ -137,6 +137,21 @@ _ROW_KEYS = frozenset(
     ("kind", "rail", "t_typical_us", "p99_us", "sent", "received", "loss", "error", "path_failed", "retransmissions")
 )
 
+# Shape only: these name a pair and sort it. A measured value may be anything and is judged.
+_ROW_TYPES: dict[str, Any] = {
+    "client": str,
+    "server": str,
+    "client_hca": str | None,
+    "server_hca": str | None,
+    "client_leaf": str | None,
+    "server_leaf": str | None,
+    "client_rail": int,
+    "server_rail": int,
+    "rail": int,
+    "error": str | None,
+    "path_failed": bool,
+}
+
 
 def read_stored(path: str) -> tuple[list[Mapping[str, Any]], list[Evidence], str | None]:
     """Return stored results, what was read, and the reason why they cannot be used."""
@@ -150,7 +165,7 @@ def read_stored(path: str) -> tuple[list[Mapping[str, Any]], list[Evidence], str
             return results, evidence, f"{file}: {read.error}"
         try:
             data = json.loads(read.stdout)
-        except ValueError as exc:
+        except (ValueError, RecursionError) as exc:
             return results, evidence, f"{file}: not JSON ({exc})"
         results += data if isinstance(data, list) else [data]
     return results, evidence, None if results else f"{path}: no result of a sweep in it"
@@ -161,10 +176,41 @@ def unfit(results: list[Mapping[str, Any]]) -> str | None:
     for index, result in enumerate(results):
         if not isinstance(result, dict) or not isinstance(result.get("pairs"), list) or "node" not in result:
             return f"entry {index} is not a result of ib_latency (it has no node and pairs)"
-        for row in result["pairs"]:
-            missing = _ROW_KEYS - set(row) if isinstance(row, dict) else _ROW_KEYS
-            if missing:
-                return f"a pair of {result['node']} has no {', '.join(sorted(missing))}"
+        if not isinstance(result["node"], str):
+            return f"entry {index} has the node {result['node']!r}, which is no name"
+        problem = _unfit_ports(result.get("ports")) or next(filter(None, map(_unfit_row, result["pairs"])), None)
+        if problem:
+            return f"{result['node']}: {problem}"
+    return None
+
+
+def _unfit_ports(ports: Any) -> str | None:
+    """Return what is wrong with a node's ports. Ports that are missing are judged, not refused."""
+    if ports is None:
+        return None
+    if not isinstance(ports, list):
+        return f"ports is {str(ports)[:40]!r}, not a list"
+    for port in ports:
+        if not isinstance(port, dict) or not isinstance(port.get("hca"), str) or "trouble" not in port:
+            return f"port {str(port)[:80]} has no hca and trouble"
+        if not isinstance(port["trouble"], str | None):
+            return f"trouble of port {port['hca']} is {port['trouble']!r}, not a text or null"
+    return None
+
+
+def _unfit_row(row: Any) -> str | None:
+    """Return what is wrong with the shape of a pair; its measured values are judged, not refused."""
+    missing = _ROW_KEYS - set(row) if isinstance(row, dict) else _ROW_KEYS
+    if missing:
+        return f"a pair has no {', '.join(sorted(missing))}"
+    if row["kind"] not in ("pair", "self"):
+        return f"a pair has the kind {row['kind']!r}"
+    for key, kinds in _ROW_TYPES.items():
+        if not isinstance(row[key], kinds) or (kinds is int and isinstance(row[key], bool)):
+            return f"a pair has the {key} {str(row[key])[:40]!r}"
+    fault = row.get("fault")
+    if fault is not None and not (isinstance(fault, dict) and {"node", "hca"} <= set(fault)):
+        return f"a pair has the fault {str(fault)[:40]!r}"
     return None
 
 
@@ -177,6 +223,8 @@ def main() -> None:
         mutually_exclusive=[("captured", "rows")],
     )
     params = module.params
+    if wrong := options_problem(params):
+        module.fail_json(msg=wrong)
     try:
         limits = Limits.of(
             params["profile"], params["max_latency_us"], params["max_p99_us"], params["max_loss_percent"]

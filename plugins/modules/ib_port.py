@@ -87,10 +87,12 @@ ports:
   returned: always
 """
 
+import re
+
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._board_profiles import NAMES, profile
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._capture import Source, refusal
-from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._cli import GATE_ARGS, finish_gate
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._cli import GATE_ARGS, check_numbers, finish_gate
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._ibstat import GATE, judge, parse, split_hca
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import unknown
 
@@ -102,18 +104,21 @@ ARGUMENT_SPEC = {
     "link_layer": {"type": "str", "choices": ["infiniband", "ethernet"], "default": "infiniband"},
     "firmware": {"type": "str"},
 }
+_HCA = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*(:[1-9][0-9]{0,2})?")
 
 
 def main() -> None:
     """Run the module."""
     module = AnsibleModule(ARGUMENT_SPEC, supports_check_mode=True, required_one_of=[("profile", "rate")])
+    check_numbers(module, positive=["rate"])
     params = module.params
     if not params["hcas"]:
         module.fail_json(msg="hcas: the list is empty. Name the devices that must be there.")
     for hca in params["hcas"]:
-        device, port = split_hca(hca)
-        if hca not in (device, f"{device}:{port}"):
+        if not _HCA.fullmatch(hca):
             module.fail_json(msg=f"hcas: {hca!r} is not a device or a device and a port. Write mlx5_0 or mlx5_0:1.")
+        if sum(split_hca(other) == split_hca(hca) for other in params["hcas"]) > 1:
+            module.fail_json(msg=f"hcas: {hca!r} is there twice. Name each port once.")
     rate, rate_source = params["rate"], "option rate"
     if rate is None:
         board = profile(params["profile"])

@@ -180,7 +180,13 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._board_profiles import NAMES, Profile, profile
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._capture import Source, refusal
-from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._cli import GATE_ARGS, finish_gate, write_json
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._cli import (
+    GATE_ARGS,
+    check_numbers,
+    fail_unwritten,
+    finish_gate,
+    write_json,
+)
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._nvidia_topo import (
     TopoError,
     Topology,
@@ -204,6 +210,7 @@ from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import 
     Evidence,
     Verdict,
     compare,
+    result,
     unknown,
     worst,
 )
@@ -230,6 +237,8 @@ TOPO = ("nvidia-smi", "topo", "-m")
 QUERY = ("nvidia-smi", "--query-gpu=index,uuid,pci.bus_id", "--format=csv,noheader")
 NUMA_COMMAND = "read sysfs NUMA nodes"
 _SYSFS_KINDS = ("nodes", "gpus", "cores")
+_NODE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
+_LAST_PORT = 65535
 _GPU_LINE = re.compile(
     r"([0-9]{1,4})\s*,\s*(GPU-[0-9A-Za-z-]+)\s*,\s*([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])"
 )
@@ -245,11 +254,17 @@ def parse_gpus(text: str) -> tuple[list[Gpu], list[str]]:
             continue
         match = _GPU_LINE.fullmatch(stripped)
         gpu = Gpu(int(match[1]), match[2], match[3]) if match else None
-        if gpu is None or any(g.index == gpu.index or g.uuid == gpu.uuid for g in gpus):
+        if gpu is None or any(g.index == gpu.index or g.uuid == gpu.uuid or _device(g) == _device(gpu) for g in gpus):
             bad.append(stripped)
         else:
             gpus.append(gpu)
     return gpus, bad
+
+
+def _device(gpu: Gpu) -> str:
+    """Return the GPU's PCI address as sysfs writes it: the tool prints the domain with 4 or 8 digits."""
+    domain, _sep, rest = gpu.bus_id.lower().partition(":")
+    return f"{domain[-4:]}:{rest}"
 
 
 def read_numa(source: Source, root: Path, gpus: Sequence[Gpu]) -> dict[str, dict[str, str]]:
@@ -273,9 +288,8 @@ def read_numa(source: Source, root: Path, gpus: Sequence[Gpu]) -> dict[str, dict
         with contextlib.suppress(OSError):
             found["cores"][threads.read_text("ascii", "replace").strip()] = ""
     for gpu in gpus:
-        domain, _sep, rest = gpu.bus_id.lower().partition(":")
         with contextlib.suppress(OSError):
-            path = root / "bus/pci/devices" / f"{domain[-4:]}:{rest}" / "numa_node"
+            path = root / "bus/pci/devices" / _device(gpu) / "numa_node"
             found["gpus"][gpu.bus_id] = path.read_text("ascii", "replace").strip()
     source.used.append(Evidence(NUMA_COMMAND, 0, json.dumps(found, sort_keys=True)))
     return found
@@ -290,7 +304,7 @@ def gpu_nodes(topology: Topology, gpus: Sequence[Gpu], sysfs: Mapping[str, Mappi
         said = sysfs["gpus"].get(by_index.get(index, ""), "")
         affinity = topology.affinity.get(name)
         printed = number_set(affinity.numa if affinity else None) or frozenset()
-        if said.isdecimal():
+        if re.fullmatch(r"[0-9]{1,4}", said):
             nodes[index] = int(said)
         elif len(printed) == 1:
             nodes[index] = min(printed)
@@ -314,6 +328,18 @@ def node_cpus(
         if found:
             cpus[node] = found
     return cpus
+
+
+def shared_cpus(cpus: Mapping[int, frozenset[int]], sysfs: Mapping[str, Mapping[str, str]]) -> frozenset[int]:
+    """Return the CPUs that more than one NUMA node claims; units on such nodes would share them."""
+    claims = {n: found for n, text in sysfs["nodes"].items() if (found := number_set(text))}
+    claims.update({str(n): found for n, found in cpus.items()})
+    seen: set[int] = set()
+    shared: set[int] = set()
+    for numbers in claims.values():
+        shared |= seen & numbers
+        seen |= numbers
+    return frozenset(shared)
 
 
 def build_units(
@@ -421,6 +447,9 @@ def judge(
     else:
         checks.extend(_judge_number(board, params, len(grouping.units), measured))
     cpus = node_cpus(topology, nodes, sysfs)
+    if shared := shared_cpus(cpus, sysfs):
+        reason = f"CPU {format_set(shared)} is on more than one NUMA node"
+        checks.append(unknown(f"{GATE}.cpus", "node", reason, "Look at /sys/devices/system/node/node*/cpulist."))
     units = build_units(
         grouping.units,
         topology,
@@ -428,7 +457,7 @@ def judge(
         nodes,
         cpus,
         [core for text in sysfs["cores"] if (core := number_set(text))],
-        node=params["node"] or socket.gethostname().partition(".")[0],
+        node=params["node"],
         hcas=params["hcas"],
         base_port=params["base_port"],
     )
@@ -498,7 +527,7 @@ def write_units(module: AnsibleModule, units: list[dict[str, Any]]) -> tuple[boo
         text = ""
     try:
         before: Any = json.loads(text) if text else None
-    except ValueError:
+    except (ValueError, RecursionError):
         before = None
     mode_differs = bool(text) and (path.stat().st_mode & 0o777) != 0o644
     changed = before != after or mode_differs
@@ -516,6 +545,13 @@ def main() -> None:
     for option in ("iu_gpus", "gpus"):
         if params[option] is not None and params[option] < 1:
             module.fail_json(msg=f"{option}: {params[option]} is not a number of GPUs. Use 1 or more.")
+    check_numbers(module)
+    if not 1 <= params["base_port"] <= _LAST_PORT:
+        module.fail_json(msg=f"base_port: {params['base_port']} is not a port. Use 1 to {_LAST_PORT}.")
+    params["node"] = params["node"] or socket.gethostname().partition(".")[0]
+    if not _NODE.fullmatch(params["node"]):
+        msg = f"node: {params['node']!r} cannot start the id of a unit. Use letters, digits, '.', '-' and '_'."
+        module.fail_json(msg=msg)
     source = Source(params["captured"], params["timeout"])
     topo = source.read(TOPO, "nvidia-smi-topo-m.txt", "topo-m.txt", "topo.txt")
     query = source.read(QUERY, "nvidia-smi-query-gpu.csv", "query-gpu.csv", primary=False)
@@ -524,9 +560,17 @@ def main() -> None:
     units: list[dict[str, Any]] = []
     if not checks:
         checks, units = judge(topo.stdout, query.stdout, source, params)
+    last = params["base_port"] + len(units) - 1
+    if last > _LAST_PORT:
+        msg = f"base_port: {params['base_port']} gives the last of {len(units)} units port {last}. Use a lower one."
+        module.fail_json(msg=msg)
     changed, extra = False, {}
     if params["dest"] and worst(c.verdict for c in checks) not in BLOCKING:
-        changed, extra["diff"] = write_units(module, units)
+        try:
+            changed, extra["diff"] = write_units(module, units)
+        except (OSError, ValueError) as exc:
+            outcome = {**result(GATE, checks, source.used), "units": units}
+            fail_unwritten(module, Path(params["dest"]), exc, outcome)
     finish_gate(module, GATE, checks, source.used, changed=changed, units=units, **extra)
 
 

@@ -91,6 +91,7 @@ from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._nccl_variables 
     PLACEMENTS,
     advise,
     hca_list,
+    hcas_problem,
     lint,
     parse_version,
     render,
@@ -118,6 +119,8 @@ def main() -> None:
             module.fail_json(
                 msg="nccl_conf: NCCL_IB_HCA is in variables and hcas is given too. Give only hcas, which writes it."
             )
+        if problem := hcas_problem(params["hcas"]):
+            module.fail_json(msg=f"nccl_conf: {problem}")
         variables["NCCL_IB_HCA"] = hca_list(params["hcas"])
     try:
         version = parse_version(params["library_version"])

@@ -101,7 +101,7 @@ matrix:
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._board_profiles import NAMES, profile
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._capture import Source, refusal
-from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._cli import GATE_ARGS, finish_gate
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._cli import GATE_ARGS, check_numbers, finish_gate
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._nvidia_topo import TopoError, Topology, parse
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._topology import (
     GATE,
@@ -155,6 +155,7 @@ def cells_by_gpu(topology: Topology | None) -> tuple[list[str], dict[str, dict[s
 def main() -> None:
     """Run the module."""
     module = AnsibleModule(ARGUMENT_SPEC, supports_check_mode=True)
+    check_numbers(module, positive=["gpus"])
     params = module.params
     source = Source(params["captured"], params["timeout"])
     evidence = source.read(COMMAND, *CAPTURE_NAMES)

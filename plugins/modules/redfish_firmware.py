@@ -20,7 +20,8 @@ author:
   - The ai_infra.gpu_rack authors (!UNKNOWN)
 options:
   packages:
-    description: The pinned set, one entry a package.
+    description:
+      - The pinned set, one entry a package. An empty list pins nothing, and then nothing is verified.
     type: list
     elements: dict
     required: true
@@ -35,7 +36,7 @@ options:
         type: str
       components:
         description: Wanted version by inventory id. Shell patterns are allowed (V(HGX_FW_GPU_SXM_*)); one that fits
-          no component is an error.
+          no component is an error. At least one is needed.
         type: dict
         required: true
   state:
@@ -102,7 +103,7 @@ checks:
   elements: dict
   returned: O(state=verified)
 verdict:
-  description: The worst verdict of RV(checks).
+  description: The worst verdict of RV(checks). V(unknown) when O(packages) is empty, since nothing was looked at.
   type: str
   returned: O(state=verified)
 components:
@@ -142,7 +143,7 @@ activation:
   elements: str
   returned: always
 verified:
-  description: Whether every component runs its version.
+  description: Whether no pinned component runs another version; also true when O(packages) is empty, see RV(verdict).
   type: bool
   returned: O(state=verified)
 """
@@ -265,6 +266,11 @@ def expand(packages: Sequence[Mapping[str, Any]], known: Sequence[str]) -> dict[
     """
     result: dict[str, tuple[str, str]] = {}
     for package in packages:
+        if not package["components"]:
+            raise RedfishError(
+                f"firmware package {package['name']}: components is empty. Name the components it pins, or remove the "
+                "package."
+            )
         for pattern, version in package["components"].items():
             found = sorted(fnmatch.filter(known, str(pattern)))
             if not found:
@@ -358,7 +364,13 @@ def main() -> None:
             message = f"firmware on BMC {params['address']} is not the pinned set: {bad}. {remedy}"
             if bad and params["enforce"]:
                 module.fail_json(msg=message, **outcome)
-            module.exit_json(msg=message if bad else f"{len(before)} components run their pinned version", **outcome)
+            good = (
+                f"{len(before)} components run their pinned version"
+                if before
+                else f"firmware on BMC {params['address']}: no firmware is pinned for this board, "
+                "so nothing was verified"
+            )
+            module.exit_json(msg=message if bad else good, **outcome)
         updated: list[str] = []
         after = {i: dict(c) for i, c in before.items()}
         for package in packages:

@@ -83,6 +83,7 @@ from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._opensm import (
     parse_settings,
     parse_sminfo,
     same_guid,
+    speaks,
     unrecognized,
     version,
 )
@@ -111,7 +112,7 @@ def read_live(module: AnsibleModule) -> dict[str, Evidence]:
             break
         time.sleep(1.0)
     invocation = parse_properties(state.stdout).get("InvocationID", "")
-    journal = ["journalctl", "--no-pager", "--output=cat", f"_SYSTEMD_INVOCATION_ID={invocation}"]
+    journal = ["journalctl", "--quiet", "--no-pager", "--output=cat", f"_SYSTEMD_INVOCATION_ID={invocation}"]
     return {
         "systemctl": state,
         "sminfo": info,
@@ -176,14 +177,29 @@ def _master(read: dict[str, Evidence]) -> Check:
     return Check(name, "fabric", "pass", f"{who}, priority {info.priority}", info.state, limit, "", source)
 
 
+def _silent(journal: Evidence, flavour: str) -> str | None:
+    """Return why the journal does not show what OpenSM said of its configuration, None when it does."""
+    if journal.error is not None:
+        return journal.error
+    if journal.rc != 0:
+        said = (journal.stderr.strip() or journal.stdout.strip()).splitlines()[-1:]
+        return f"journalctl ended with status {journal.rc}: {' '.join(said) or 'no message'}"
+    if not speaks(journal.stdout):
+        return "the journal has no line of OpenSM since it was started"
+    # Which settings are understood is a property of NVIDIA's release; community OpenSM is only held to its words.
+    if flavour == "nvidia" and version(journal.stdout) is None:
+        return "the journal does not hold OpenSM's version, which it prints at its start"
+    return None
+
+
 def _configuration(read: dict[str, Evidence], flavour: str) -> list[Check]:
     journal, config = read["journal"], read["opensm.conf"]
     name, source = "subnet_manager.config", "OpenSM's own words"
     label = f"OpenSM {version(journal.stdout) or 'of unknown version'}"
-    if journal.error is not None or not journal.stdout.strip():
-        why = journal.error or "the journal has no line of OpenSM since it was started"
-        return [unknown(name, "opensm.conf", why, "Restart the unit and look at its journal.")]
     names = unrecognized(journal.stdout + "\n" + journal.stderr)
+    why = _silent(journal, flavour)
+    if why is not None and not names:
+        return [unknown(name, "opensm.conf", why, "Restart the unit and look at its journal.")]
     if names:
         reason = f"{label} went on without settings it does not know"
         remedy = "Remove them, or install the OpenSM that knows them."

@@ -40,8 +40,8 @@ options:
     type: float
     default: 0.0
 notes:
-  - O(captured) is a file with one reading, a directory with C(<id>.json) (the reading), C(<id>.systemctl.txt) and
-    C(<id>.journal.txt), or the stored result of an earlier run.
+  - O(captured) is a file with one reading (for one unit only), a directory with C(<id>.json) (the reading),
+    C(<id>.systemctl.txt) and C(<id>.journal.txt), or the stored result of an earlier run.
 """
 
 EXAMPLES = r"""
@@ -102,9 +102,15 @@ from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._token_gate impo
     judge_unit,
     parse_reading,
     parse_state,
+    parse_units,
+    shared_reading,
     units_of,
 )
-from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._token_probe import probe, read_api_key
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._token_probe import (
+    probe,
+    read_api_key,
+    seconds_problem,
+)
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import Check, Evidence
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
@@ -148,11 +154,13 @@ def _attempt(source: Source, unit: dict[str, Any], max_seconds: float, api_key: 
     return check, bool(state and state.starting)
 
 
-def _unit(params: dict[str, Any], unit: dict[str, Any], api_key: str) -> tuple[Check, list[Evidence]]:
-    """Return the last judgement of a unit and the evidence for it."""
+def _unit(params: dict[str, Any], unit: dict[str, Any], count: int, api_key: str) -> tuple[Check, list[Evidence]]:
+    """Return the last judgement of one of `count` units and the evidence for it."""
     end = time.monotonic() + params["wait"]
     while True:
         source = Source(params["captured"], params["timeout"])
+        if source.single_file and count > 1:
+            return shared_reading(unit["id"], params["captured"], count, params["max_seconds"]), source.used
         check, starting = _attempt(source, unit, params["max_seconds"], api_key)
         if check.verdict == "pass" or not (starting and source.live) or time.monotonic() + _POLL_S >= end:
             return check, source.used
@@ -163,11 +171,15 @@ def main() -> None:
     """Probe every unit at the same time and judge."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     params = module.params
+    for name in ("timeout", "max_seconds", "wait"):
+        problem = seconds_problem(name, params[name], zero=name == "wait")
+        if problem:
+            module.fail_json(msg=f"token_probe: {problem}")
     try:
         if params["units"] is not None:
             units = units_of(params["units"], "the option units")
         else:
-            units = units_of(json.loads(Path(params["units_file"]).read_text()), params["units_file"])
+            units = parse_units(Path(params["units_file"]).read_bytes(), params["units_file"])
         api_key = "" if params["captured"] else read_api_key()
     except OSError as exc:
         module.fail_json(
@@ -176,7 +188,7 @@ def main() -> None:
     except ValueError as exc:
         module.fail_json(msg=f"token_probe: {exc}")
     with ThreadPoolExecutor(len(units)) as pool:
-        results = list(pool.map(lambda unit: _unit(params, unit, api_key), units))
+        results = list(pool.map(lambda unit: _unit(params, unit, len(units), api_key), units))
     checks = [check for check, _unused in results]
     seconds = {c.subject: c.value for c in checks if c.value is not None}
     finish_gate(module, "token_probe", checks, [e for _unused, used in results for e in used], seconds=seconds)

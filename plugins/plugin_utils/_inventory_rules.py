@@ -13,6 +13,7 @@ import binascii
 import dataclasses
 import difflib
 import ipaddress
+import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,6 +28,8 @@ LINK_LAYERS = ("infiniband", "ethernet")
 _HCA = re.compile(r"[a-z][a-z0-9]*_[a-z0-9_]*[0-9]+")
 _HOST_PORT = re.compile(r"(?P<host>\[[0-9A-Fa-f:]+\]|[^:\s/]+)(:(?P<port>[0-9]{1,5}))?")
 _UUID = re.compile(r"[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
+# Whole numbers of these names are seconds, counts or limits; others, such as a makestep limit, may be -1 by right.
+_AMOUNT = re.compile(r"_(timeout|wait|ttl|interval|age|seconds|delay|retries|attempts)$|_max_")
 _PLACEHOLDER = re.compile(r"change[_ -]?me|replace|todo|xxx+|<.*>", re.IGNORECASE)
 _RACK_VARIABLES = (
     "gpu_rack_board",
@@ -184,13 +187,36 @@ def _role_of(name: str, specs: Mapping[str, Any]) -> str | None:
 
 def _against_spec(host: str, name: str, value: Any, spec: Mapping[str, Any]) -> list[Problem]:
     secret = bool(spec.get("no_log"))
-    checked = ArgumentSpecValidator({name: _validatable(spec)}).validate({name: value})
+    try:
+        checked = ArgumentSpecValidator({name: _validatable(spec)}).validate({name: value})
+    except OverflowError:
+        return [Problem(host, name, _shown(value, secret), _FINITE)]
     if not checked.error_messages:
+        if _bad_number(name, checked.validated_parameters.get(name), spec):
+            return [Problem(host, name, _shown(value, secret), _FINITE)]
         return _secret_strength(host, name, value) if secret else []
     allowed = "; ".join(checked.error_messages)
     if secret:
         allowed = f"a value of type {spec.get('type', 'str')}"
     return [Problem(host, name, _shown(value, secret), allowed)]
+
+
+_FINITE = "a finite number of 0 or more"
+
+
+def _bad_number(name: str, value: Any, spec: Mapping[str, Any]) -> bool:
+    """Return whether a number is not finite or negative where it is an amount; lists and sub-options too."""
+    if isinstance(value, (list, tuple)):
+        inner = {**spec, "type": spec.get("elements", "str")}
+        return any(_bad_number(name, item, inner) for item in value)
+    if isinstance(value, Mapping):
+        options = spec.get("options") or {}
+        return any(_bad_number(f"{name}_{k}", v, options[k]) for k, v in value.items() if k in options)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    if spec.get("type") == "float":
+        return not math.isfinite(value) or value < 0
+    return spec.get("type") == "int" and _AMOUNT.search(name) is not None and value < 0
 
 
 def _validatable(spec: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from _consul import Consul, ConsulError
 from _membership import STATE_DIR, check_id, identity, read_json, refusals
-from _token_probe import judge, probe
+from _token_probe import judge, probe, seconds_problem
 
 CONFIG = Path("/etc/gpu_rack/iu_probe.json")
 _CONSUL_TIMEOUT_S = 3.0
@@ -53,7 +53,7 @@ def load(path: Path, unit: str) -> Settings:
         raise ValueError(f"{path}: does not exist. Join the node: the module iu_membership writes it.")
     try:
         mine = config["units"][unit]
-        return Settings(
+        settings = Settings(
             unit=unit,
             port=int(mine["port"]),
             model=str(mine.get("model") or ""),
@@ -63,10 +63,16 @@ def load(path: Path, unit: str) -> Settings:
             consul_ca_path=config.get("consul_ca_path"),
             token_file=Path(config["consul_token_file"]),
         )
-    except (KeyError, TypeError, ValueError) as exc:
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as exc:
         raise ValueError(
             f"{path}: unit {unit}: {exc!r}. Join the node again: the module iu_membership writes it."
         ) from exc
+    # An interval that is no number of seconds would make a loop without rest.
+    problems = [seconds_problem("interval", settings.interval), seconds_problem("timeout", settings.timeout)]
+    problems += [None if 1 <= settings.port <= 65535 else f"port: {settings.port}. Give a port of 1 to 65535."]
+    for problem in filter(None, problems):
+        raise ValueError(f"{path}: unit {unit}: {problem}")
+    return settings
 
 
 def examine(settings: Settings, state_dir: Path = STATE_DIR) -> tuple[str, str]:
@@ -93,7 +99,9 @@ def notify(message: str) -> None:
     if not address:
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as connection:
-        connection.sendto(message.encode(), f"\0{address[1:]}" if address.startswith("@") else address)
+        connection.sendto(
+            message.encode("utf-8", "replace"), f"\0{address[1:]}" if address.startswith("@") else address
+        )
 
 
 class _Stop(Exception):

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from pathlib import Path
 
 import pytest
@@ -143,3 +144,24 @@ def test_garbage_raises_only_the_typed_error(garbage: str) -> None:
         chrony.parse_sources(garbage)
     with contextlib.suppress(chrony.ChronyError):
         assert worst(c.verdict for c in judge(garbage, "")) != "pass"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (TRACKING + UNSYNC, "more than one report: 00000000,"),
+        (HUMAN + HUMAN, "more than one report, 'Reference ID' is there twice"),
+        (UNSYNC + HUMAN, "more than one report: 00000000,"),
+        (HUMAN + "Fatal error: could not connect\n", "an error message beside the report: Fatal error"),
+    ],
+    ids=["csv twice", "for people twice", "both forms", "an error after it"],
+)
+def test_more_than_one_report_is_unreadable(text: str, reason: str) -> None:
+    with pytest.raises(chrony.ChronyError, match=reason):
+        chrony.parse_tracking(text)
+
+
+def test_many_blank_lines_cost_no_time() -> None:
+    start = time.monotonic()
+    assert chrony.parse_tracking("\n" * 100_000 + TRACKING) == chrony.parse_tracking(TRACKING)
+    assert time.monotonic() - start < 2

@@ -106,7 +106,7 @@ def test_output_of_grep_is_read() -> None:
         for s in (POLL, C6)
         for k in ("name", "latency", "disable")
     ]
-    assert verdicts(cpuidle.parse("\n".join([*lines, "/sys/devices/system/cpu/cpu0/cpuidle/state0/usage:7"]))) == [
+    assert verdicts(cpuidle.parse("\n".join([*lines, "/sys/devices/system/cpu/cpu0/cpuidle/state0/usage:7", ""]))) == [
         ("CPU 0-1", "fail", 290)
     ]
 
@@ -122,3 +122,34 @@ def test_text_that_holds_no_states_is_refused(text: str) -> None:
 def test_garbage_raises_only_value_error_and_never_passes(garbage: str) -> None:
     with contextlib.suppress(ValueError):
         assert all(v != "pass" for _unused, v, _unused in verdicts(cpuidle.parse(garbage)))
+
+
+def _grep(*lines: str) -> str:
+    return "".join(f"/sys/devices/system/cpu/cpu0/cpuidle/state0/{line}\n" for line in lines)
+
+
+AMBIGUOUS = {
+    "cut in a number": (_grep("name:C6", "disable:0", "latency:133")[:-3], "the last line is cut"),
+    "a file twice": (
+        _grep("name:C6", "latency:133", "disable:0", "latency:1"),
+        "latency of state0 of cpu0 is there twice",
+    ),
+    "empty list of states": ('{"cpus": {"0-111": []}}', "the list of states of CPU '0-111' is empty"),
+    "a key twice": ('{"cpus": {"0": [{"latency": 133}], "0": [{"latency": 1}]}}', "a key is there twice"),
+    "a CPU twice": (
+        '{"cpus": {"0-3": [{"name": "C1", "latency": 1}], "2": [{"name": "C1", "latency": 1}]}}',
+        "CPU 2 is there twice",
+    ),
+    "a state twice": ('{"cpus": {"0": [{"index": 1}, {"index": 1}]}}', "a state of CPU '0' is there twice"),
+}
+
+
+@pytest.mark.parametrize(("text", "reason"), AMBIGUOUS.values(), ids=AMBIGUOUS.keys())
+def test_text_that_can_be_read_in_two_ways_is_refused(text: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        cpuidle.parse(text)
+
+
+@pytest.mark.parametrize("lines", [("name:C1", "disable:0"), ("latency:1", "disable:0")], ids=["latency", "name"])
+def test_a_state_without_name_or_latency_is_unknown(lines: tuple[str, ...]) -> None:
+    assert [c.verdict for c in cpuidle.judge(cpuidle.parse(_grep(*lines)), 2, "profile")] == ["unknown"]

@@ -9,7 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._decision import decide, read_result, runs_to_prune
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._decision import (
+    decide,
+    read_result,
+    run_problem,
+    runs_to_prune,
+)
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import Check, Evidence, result, unknown
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -125,3 +130,53 @@ _JSON = st.recursive(
 @given(st.one_of(st.binary(max_size=60), _JSON.map(raw)))
 def test_garbage_never_passes(content: bytes) -> None:
     assert read_result("ib_port", content).verdict == "unknown"
+
+
+ODD: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
+    "verdict a list": (lambda d: d.update(verdict=[]), "its verdict [] is not the worst of its checks"),
+    "verdict a dictionary": (lambda d: d.update(verdict={}), "its verdict {} is not the worst of its checks"),
+    "verdict of a check a list": (lambda d: d["checks"][0].update(verdict=[]), "unhashable type: 'list'"),
+    "time too large": (lambda d: d.update(time=10**400), "its time is not a date"),
+    "time NaN": (lambda d: d.update(time=float("nan")), "its time is not a date"),
+    "time text": (lambda d: d.update(time="x"), "its time is not a number"),
+    "no time": (drop("time"), "its time is not a number"),
+    "time of the future": (lambda d: d.update(time=1764525401.5), "it is 401 s from the future; check the clock"),
+    "half a character": (lambda d: d["evidence"][0].update(stdout="\ud800"), "it holds characters that are no text"),
+    "check of another gate": (
+        lambda d: d["checks"][0].update(check="clock_sync.leap"),
+        "it holds a check 'clock_sync.leap', which is not of this gate",
+    ),
+    "check without a name": (lambda d: d["checks"][0].update(check=None), "the check of a check is not text"),
+    **{
+        f"pass with {value!r}": (
+            lambda d, v=value: d["checks"][0].update(value=v),
+            f"ib_port.state: pass with the value {str(value)!r}, which is no measurement",
+        )
+        for value in (float("nan"), float("inf"), {}, [], "")
+    },
+}
+
+
+@pytest.mark.parametrize(("edit", "reason"), ODD.values(), ids=ODD.keys())
+def test_an_odd_result_is_unknown_and_no_traceback(edit: Callable[[dict[str, Any]], Any], reason: str) -> None:
+    data = stored(GOOD)
+    edit(data)
+    found = read_result("ib_port", raw(data), now=1764525000.5)
+    assert (found.verdict, found.checks[0]["check"]) == ("unknown", "ib_port.evidence")
+    assert reason in found.checks[0]["reason"]
+
+
+def test_some_skew_of_the_clock_is_allowed() -> None:
+    assert read_result("ib_port", raw(stored(GOOD)), now=1764524701.0).verdict == "pass"
+
+
+@pytest.mark.parametrize(
+    ("run", "directory", "reason"),
+    [
+        (RUNS[0], RUNS[0], None),
+        (RUNS[1], RUNS[0], "the evidence is of run '20261130T000000Z' and not of 20261131T000000Z"),
+        ("../x\n", "../x\n", "the run '../x\\n' is not named like 20261130T180000Z"),
+    ],
+)
+def test_the_run_must_be_the_one_of_the_directory(run: str, directory: str, reason: str | None) -> None:
+    assert run_problem(run, directory) == reason

@@ -154,3 +154,80 @@ def test_leaf_is_the_switch_next_to_the_port() -> None:
 def test_ibstat_and_smpquery_take_any_text(text: str) -> None:
     parse_ibstat(text)
     parse_node_guid(text)
+
+
+HEAD = " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        (
+            HEAD + " 2 1000 1.80 5.00 1.90\nCompletion with error at client\n Failed status 12: wr_id 0 syndrom 0x81\n",
+            "completion with status 12 (transport retries exhausted, the other port did not answer)",
+        ),
+        (HEAD + " 2 1000 1.80 5.00 1.90\n Completion with error at client\n", "Completion with error at client"),
+        ("Failed status " + "9" * 5000, "completion with a status that cannot be read"),
+        (HEAD + " 2 1000 1.80 5.00 1.90\n 2 1000 1.80 99.0 99.0\n", "more than one result row for 2 bytes"),
+        (
+            HEAD + " 2 1000 1.80 5.00 nan\n 4 1000 1.8 2.0 1.9\n",
+            "t_typical is 'nan', not a number, in '2 1000 1.80 5.00 nan'",
+        ),
+        (HEAD + " 2 1000 1.80 5.00 1.90 77\n", "6 cells under 5 columns in '2 1000 1.80 5.00 1.90 77'"),
+        (
+            HEAD + " 2 1000 5.00 9.00 0.01\n",
+            "t_min_us 5 is above t_typical_us 0.01, which cannot be, in '2 1000 5.00 9.00 0.01'",
+        ),
+        (
+            HEAD + " 2 1000 1.00 1.50 1.60\n",
+            "t_typical_us 1.6 is above t_max_us 1.5, which cannot be, in '2 1000 1.00 1.50 1.60'",
+        ),
+        (HEAD + " 2 1 1.80 5.00 1.90\n", "1 iterations are no measurement, in '2 1 1.80 5.00 1.90'"),
+        (HEAD + " 2 1000 1.80 5.00 1_9\n", "t_typical is '1_9', not a number, in '2 1000 1.80 5.00 1_9'"),
+        (
+            HEAD + " 2 1000 1.80 5.00 \uff11.9\n",
+            "t_typical is '\uff11.9', not a number, in '2 1000 1.80 5.00 \uff11.9'",
+        ),
+        (HEAD + f" 2 {'9' * 5000} 1.80 5.00 1.90\n", f"#iterations is '{'9' * 40}', not a number, in '2 {'9' * 118}'"),
+        ("{ results: {\nMsgSize: 2,\nt_typical: 1", "the JSON report is cut off at 't_typical: 1'"),
+    ],
+)
+def test_damaged_or_failed_run_gives_no_number(text: str, error: str) -> None:
+    read = parse_latency(text)
+    assert (read.error, read.t_typical_us, read.p99_us) == (error, None, None)
+
+
+def test_fewer_iterations_than_asked_are_no_result() -> None:
+    text = fixture("perftest-4.5-ib_write_lat.txt")
+    assert parse_latency(text, 1000).t_typical_us == 1.91
+    read = parse_latency(text, 1001)
+    assert (read.error, read.t_typical_us) == ("1000 iterations were measured, 1001 were asked for", None)
+
+
+def test_all_sizes_as_json_are_one_row_each() -> None:
+    one = "{{MsgSize: {0},\nn_iterations: 1000,\nt_min: 1.80,\nt_max: 5.00,\nt_typical: {1}\n}}\n"
+    rows = parse_rows(one.format(2, "1.90") + one.format(4, "1.95"))
+    assert [(row.size, row.t_typical_us) for row in rows] == [(2, 1.9), (4, 1.95)]
+    read = parse_latency(one.format(2, "1.90") + one.format(2, "1.95"))
+    assert read.error == "more than one result row for 2 bytes"
+
+
+def test_column_of_the_processor_is_a_column() -> None:
+    read = parse_latency(HEAD.rstrip("\n") + "    CPU_Util[%]\n 2 1000 1.80 5.00 1.90 3.20\n")
+    assert (read.t_typical_us, read.error) == (1.9, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("9" * 5000 + " packets transmitted, 1 received\n", "no statistics line in '" + "9" * 120 + "'"),
+        (
+            "5 packets transmitted, 5 received\n" + "9" * 20 + " packets transmitted, 5 received\n",
+            "2 statistics lines, one was expected",
+        ),
+        ("ibping: " + "x" * 20000, "no statistics line in 'ibping: " + "x" * 112 + "'"),
+    ],
+)
+def test_ping_of_any_length_has_no_counts(text: str, error: str) -> None:
+    read = parse_statistics(text)
+    assert (read.sent, read.received, read.error) == (None, None, error)

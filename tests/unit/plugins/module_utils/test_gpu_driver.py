@@ -237,3 +237,32 @@ def test_daemon_that_prints_no_version_is_unknown() -> None:
     assert [(c.subject, c.verdict, c.reason) for c in bad] == [
         ("daemon nv-fabricmanager", "unknown", "tool printed no version")
     ]
+
+
+_SECTIONS = SMI.split("GPU 00000000:")
+AMBIGUOUS = {
+    "a bus id twice": (
+        "GPU 00000000:".join([*_SECTIONS[:8], _SECTIONS[1]]),
+        "GPU 00000000:1B:00.0 is described twice",
+    ),
+    "an error after the report": (
+        SMI + "Unable to determine the device handle for GPU 0000:3B:00.0: Unknown Error\n",
+        "an error message beside the report: Unable to determine the device handle for GPU 0000:3B:00.0: Unknown Error",
+    ),
+    "a field twice": (
+        change_gpu(2, "    Persistence Mode", "    Persistence Mode : Disabled\n    Persistence Mode"),
+        "'Persistence Mode' is there twice for GPU 00000000:52:00.0",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "problem"), AMBIGUOUS.values(), ids=AMBIGUOUS.keys())
+def test_a_report_that_can_be_read_in_two_ways_is_unknown(text: str, problem: str) -> None:
+    assert _gpu_driver.parse_smi(text).problems == (problem,)
+    check = judge(text)[0]
+    assert (check.check, check.verdict, check.reason) == ("gpu_driver.output", "unknown", problem)
+
+
+def test_digits_are_ascii() -> None:
+    assert _gpu_driver.parse_smi(SMI.replace(": 8\n", ": ²\n", 1)).attached is None
+    assert _gpu_driver.parse_smi(SMI).problems == ()

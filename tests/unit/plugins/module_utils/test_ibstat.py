@@ -156,3 +156,26 @@ def test_garbage_never_raises_and_never_passes(garbage: str, cut: int) -> None:
     assert worst(c.verdict for c in judge(garbage)) != "pass"
     if cut < len(GOOD.rstrip()):
         assert worst(c.verdict for c in judge(GOOD[:cut])) != "pass"
+
+
+def test_a_repeated_field_is_unreadable_and_not_the_last_one() -> None:
+    checks = judge(GOOD.replace("\t\tState: Active", "\t\tState: Down\n\t\tState: Active", 1))
+    assert bad(checks) == [("ib_port.output", "ibstat", "unknown", None), ("ib_port.state", "mlx5_0", "unknown", None)]
+    assert checks[0].reason == "line 10 gives 'State' a second time: State: Active"
+
+
+def test_a_repeated_port_is_unreadable_and_not_the_last_one() -> None:
+    port = GOOD[GOOD.index("\tPort 1:") : GOOD.index("CA 'mlx5_1'")]
+    checks = judge(GOOD.replace(port, port.replace("State: Active", "State: Down") + port, 1))
+    assert checks[0].reason == "line 18 names port 1 of mlx5_0 a second time"
+    assert {(c.subject, c.verdict) for c in checks if c.verdict != "pass"} == {
+        ("ibstat", "unknown"),
+        ("mlx5_0", "unknown"),
+    }
+
+
+def test_a_rate_that_cannot_be_read_does_not_blame_the_cable() -> None:
+    found = [c for c in judge(GOOD.replace("Rate: 400", "Rate: nan", 1)) if c.verdict != "pass"]
+    assert [(c.check, c.verdict, c.remedy) for c in found] == [
+        ("ib_port.rate", "unknown", "Run ibstat by hand: what it prints is no rate.")
+    ]

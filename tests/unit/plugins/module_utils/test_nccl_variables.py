@@ -256,3 +256,39 @@ def test_what_passes_is_read_back_as_it_was_written(variables: dict[str, Any]) -
 @given(st.text(), st.text(), st.sampled_from(nccl.PLACEMENTS))
 def test_linter_answers_on_any_text(name: str, value: str, placement: str) -> None:
     assert all(isinstance(p, str) for p in nccl.lint({name: value}, placement))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        ("NCCL_IB_TC", "\uff11\uff12", "is not a whole number and would be read as another one. Give -1 to 255."),
+        ("NCCL_IB_TC", "\u0661", "is not a whole number and would be read as another one. Give -1 to 255."),
+        ("NCCL_RAS_TIMEOUT_FACTOR", "nan", "is not a number. Give 0 or more."),
+        ("NCCL_RAS_TIMEOUT_FACTOR", "inf", "is not a number. Give 0 or more."),
+        ("NCCL_RAS_TIMEOUT_FACTOR", "\uff11", "is not a number. Give 0 or more."),
+        ("NCCL_NET", "IB\u2028NCCL_IB_DISABLE=1", "has a control character or a line break. Give one line."),
+        ("NCCL_NET", "IB\u2029x", "has a control character or a line break. Give one line."),
+        ("NCCL_NET", "IB\x85x", "has a control character or a line break. Give one line."),
+        ("NCCL_NET", "IB\x7fx", "has a control character or a line break. Give one line."),
+    ],
+)
+def test_only_plain_digits_and_one_line(name: str, value: str, problem: str) -> None:
+    assert nccl.lint({name: value}) == [f"{name}: {value!r} {problem}"]
+
+
+def test_word_that_is_one_only_in_upper_case_is_refused() -> None:
+    assert nccl.lint({"NCCL_DEBUG": "\u0131nfo"}) == [
+        "NCCL_DEBUG: '\u0131nfo'. Use one of VERSION, WARN, INFO, ABORT, TRACE."
+    ]
+
+
+def test_port_is_in_plain_digits() -> None:
+    assert nccl.lint({"NCCL_IB_HCA": "=mlx5_0:\uff11"}) == [
+        "NCCL_IB_HCA: 'mlx5_0:\uff11' is not <device>[:<port>]. Write NCCL_IB_HCA==mlx5_0:1,mlx5_1:1."
+    ]
+
+
+@pytest.mark.parametrize("text", ["\uff12.27", "9" * 5000, "2." + "9" * 5000])
+def test_version_in_other_digits_or_without_end_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"Give it as 2\.27"):
+        nccl.parse_version(text)

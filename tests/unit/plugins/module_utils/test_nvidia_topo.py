@@ -274,3 +274,20 @@ def test_a_damaged_matrix_never_reads_as_other_links_unnoticed(start: int, lengt
     # Only a replaced token that is itself valid may differ without a problem.
     assert len(found.cells) == len(good.cells)
     assert set(found.cells.values()) <= {"X", *topo.PCIE_CLASSES} | {f"NV{i}" for i in range(1, 1000)}
+
+
+FORM_G = text("nvidia-smi-580-topo-formG-hgx8.txt")
+
+
+@pytest.mark.parametrize(
+    ("after", "reasons"),
+    [
+        (FORM_G, {"a second matrix after the legend"}),
+        ("Unable to determine the device handle for GPU 0000:3B:00.0\n", {"an error message beside the matrix"}),
+        ("  NIC0: mlx5_7\n", {"a second name for NIC0"}),
+        ("root@node1:~# \n", set()),
+    ],
+    ids=["a second matrix", "an error", "a name twice", "a prompt"],
+)
+def test_what_follows_the_legend_is_read_too(after: str, reasons: set[str]) -> None:
+    assert {p.reason for p in topo.parse(FORM_G + "\n" + after).problems} == reasons

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import email.message
+import http.client
 import io
 import json
 import urllib.error
@@ -83,12 +84,22 @@ def test_a_request_carries_what_a_bmc_needs() -> None:
         ("GET", refusal(503), [0.5]),
         ("GET", refusal(503, Retry_After="7"), [7.0]),
         ("GET", refusal(503, Retry_After="9999"), [30.0]),
+        ("GET", refusal(503, Retry_After="²"), [0.5]),
         ("POST", refusal(503), [0.5]),
         ("GET", reset_by_peer(), [0.5]),
         ("PATCH", reset_by_peer(), [0.5]),
         ("POST", urllib.error.URLError(ConnectionRefusedError(111, "Connection refused")), [0.5]),
     ],
-    ids=["busy", "busy with a time", "busy for long", "busy POST", "reset GET", "reset PATCH", "refused POST"],
+    ids=[
+        "busy",
+        "busy with a time",
+        "busy for long",
+        "busy with no number",
+        "busy POST",
+        "reset GET",
+        "reset PATCH",
+        "refused POST",
+    ],
 )
 def test_retried(method: str, failure: Exception, waits: list[float]) -> None:
     script = Script(failure, Answer({"ok": True}))
@@ -182,3 +193,114 @@ def test_a_system_that_is_not_certain_is_refused(count: int) -> None:
     script = Script(collection(*[f"/redfish/v1/Systems/{n}" for n in range(count)]), *systems)
     with pytest.raises(RedfishError, match=f"{count} systems, {count} of them with a BIOS. Choose one with system_id"):
         script.bmc().system()
+
+
+ODD = "Update the BMC's firmware: its collection does not follow Redfish."
+
+
+@pytest.mark.parametrize(
+    ("body", "observed"),
+    [
+        ({"Members": None}, "Members is None, not a list"),
+        ({"value": [1]}, "Members is None, not a list"),
+        ({"Members": {"a": 1}}, "Members is {'a': 1}, not a list"),
+        ({"Members": [None]}, "a member is None, not a link"),
+        ({"Members": [{}]}, "a member is {}, not a link"),
+        ({"Members": [{"@odata.id": 5}]}, "a member is {'@odata.id': 5}, not a link"),
+        ({"Members": [{"@odata.id": "x"}]}, "a member is {'@odata.id': 'x'}, not a link"),
+        ({"Members": [], "Members@odata.nextLink": 5}, "the link to the next page is 5"),
+        ({"Members": [], "Members@odata.nextLink": "/x"}, "the pages do not end, /x is the next"),
+    ],
+)
+def test_a_collection_of_another_shape_is_an_error(body: Any, observed: str) -> None:
+    with pytest.raises(RedfishError) as caught:
+        Script(Answer(body)).bmc().members("/x")
+    assert str(caught.value) == f"GET /x on BMC bmc1: {observed}. {ODD}"
+
+
+def test_pages_in_a_circle_end() -> None:
+    script = Script(collection("/a", more="/2"), collection("/b", more="/x"))
+    with pytest.raises(RedfishError, match="GET /2 on BMC bmc1: the pages do not end, /x is the next"):
+        script.bmc().members("/x")
+
+
+def test_pages_without_end_are_left() -> None:
+    script = Script(*[collection(more=f"/{n}") for n in range(1001)])
+    with pytest.raises(RedfishError, match="the pages do not end, /999 is the next"):
+        script.bmc().members("/x")
+    assert len(script.requests) == 1000
+
+
+def test_an_empty_collection_may_only_count() -> None:
+    assert Script(Answer({"Members@odata.count": 0})).bmc().members("/x") == []
+
+
+def test_a_link_that_would_name_another_host_is_not_followed() -> None:
+    script = Script()
+    with pytest.raises(RedfishError) as caught:
+        script.bmc().get("@evil.example/x")
+    assert str(caught.value) == (
+        "GET @evil.example/x on BMC bmc1: not an absolute path. Update the BMC: its links must begin with '/'."
+    )
+    assert script.requests == []
+
+
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [
+        (
+            http.client.InvalidURL("nonnumeric port: 'a'"),
+            "not a usable address (nonnumeric port: 'a'). Give the option address as host or host:port.",
+        ),
+        (
+            ValueError("Invalid IPv6 URL"),
+            "not a usable address (Invalid IPv6 URL). Give the option address as host or host:port.",
+        ),
+        (
+            http.client.BadStatusLine("SSH-2.0"),
+            "the answer is not HTTP (BadStatusLine('SSH-2.0')). "
+            "Check that this address is a Redfish service over HTTPS.",
+        ),
+        (
+            http.client.LineTooLong("header"),
+            "the answer is not HTTP (LineTooLong('got more than 65536 bytes when reading header')). "
+            "Check that this address is a Redfish service over HTTPS.",
+        ),
+    ],
+)
+def test_what_is_no_redfish_service_is_named(failure: Exception, told: str) -> None:
+    script = Script(failure)
+    with pytest.raises(RedfishError) as caught:
+        script.bmc().get("/x")
+    assert str(caught.value) == f"GET /x on BMC bmc1: {told}"
+    assert script.slept == []
+
+
+def test_json_too_deep_is_an_error() -> None:
+    with pytest.raises(RedfishError) as caught:
+        Script(Answer(b"[" * 100000)).bmc().get("/x")
+    assert str(caught.value) == (
+        f"GET /x on BMC bmc1: the answer is not JSON: {'[' * 200}. Check that this address is a Redfish service."
+    )
+
+
+class Broken(io.BytesIO):
+    """A body whose connection breaks."""
+
+    def read(self, *_args: Any) -> bytes:
+        raise http.client.IncompleteRead(b"x")
+
+
+def test_a_refusal_whose_explanation_breaks_off_keeps_its_status() -> None:
+    failure = urllib.error.HTTPError("https://bmc1/x", 401, "no", email.message.Message(), Broken())
+    with pytest.raises(RedfishError) as caught:
+        Script(failure).bmc().get("/x")
+    assert caught.value.status == 401
+    assert str(caught.value) == (
+        "GET /x on BMC bmc1: HTTP 401: its explanation broke off (IncompleteRead). "
+        "Check username and password of the BMC account."
+    )
+
+
+def test_an_explanation_too_deep_is_shown_raw() -> None:
+    assert extended_message(b"[" * 100000) == "[" * 300

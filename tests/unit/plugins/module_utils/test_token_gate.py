@@ -20,7 +20,7 @@ BODY = json.dumps({"choices": [{"text": " a"}], "usage": {"completion_tokens": 1
 
 
 def reading(seconds: float = 0.0124) -> Reading:
-    return Reading(Answer(200), Answer(200, BODY, "", seconds), "m")
+    return Reading(Answer(200, "", "", 0.001), Answer(200, BODY, "", seconds), "m")
 
 
 WEDGED = Reading(Answer(200), Answer(None, "", "no whole answer within 5.0 s", 5.0), "m")
@@ -100,3 +100,57 @@ def test_reading_that_is_not_one_is_none() -> None:
 def test_units_without_id_or_port_are_refused(data: object) -> None:
     with pytest.raises(ValueError, match=r"^units: the file"):
         gate.units_of(data, "the file")
+
+
+def test_a_number_of_restarts_is_ascii() -> None:
+    for text, restarts in (("12", 12), ("²", None), ("\uff11\uff12", None), ("9" * 5000, None), ("-1", None)):
+        state = gate.parse_state(ACTIVE.replace("NRestarts=0", f"NRestarts={text}"))
+        assert state is not None
+        assert state.restarts == restarts
+
+
+def test_json_too_deep_is_no_reading() -> None:
+    assert gate.parse_reading(Evidence("x", 0, "[" * 100000)) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"id": 5},
+        {"id": "../x"},
+        {"id": "a b"},
+        {"id": "a\n"},
+        {"id": "-a"},
+        {"id": "²"},
+        {"port": True},
+        {"port": 0},
+        {"port": 65536},
+        {"port": 8000.0},
+        {"address": 5},
+        {"address": "a\r\nX: y"},
+        {"model": ["m"]},
+    ],
+)
+def test_a_unit_that_cannot_be_probed_is_refused(change: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="the file has a unit without a usable id, port, address or model"):
+        gate.units_of([{"id": "n-iu0", "port": 8000, **change}], "the file")
+
+
+def test_units_are_read_with_their_defaults() -> None:
+    assert gate.units_of([{"id": "n.a-iu0", "port": 65535, "model": None}], "the file") == [
+        {"id": "n.a-iu0", "port": 65535, "address": "127.0.0.1", "model": ""}
+    ]
+    with pytest.raises(ValueError, match="the file has the id a more than once"):
+        gate.units_of([{"id": "a", "port": 1}, {"id": "a", "port": 2}], "the file")
+
+
+@pytest.mark.parametrize(
+    ("raw", "error"),
+    [(b"\xff\x00", "UnicodeDecodeError"), (b"[" * 100000, "RecursionError"), (b"{", "JSONDecodeError")],
+)
+def test_a_units_file_that_cannot_be_read_is_named(raw: bytes, error: str) -> None:
+    with pytest.raises(ValueError, match="units_file") as caught:
+        gate.parse_units(raw, "/x.json")
+    assert str(caught.value) == (
+        f"units_file: /x.json is not readable JSON ({error}). Run the gate inference_units again."
+    )

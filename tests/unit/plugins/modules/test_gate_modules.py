@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._cli import run as run_tool
 from ansible_collections.ai_infra.gpu_rack.plugins.modules import (
     clock_sync,
     cpu_idle,
     gate,
+    gpu_driver,
     ib_port,
     inference_units,
     nvlink_topology,
@@ -420,3 +422,125 @@ def test_old_runs_are_pruned_and_other_directories_stay(run: Run, state: Path) -
 def test_odd_options_of_the_decision_are_refused(run: Run, state: Path, option: str, value: Any) -> None:
     got = decide(run, state, **{option: value})
     assert got["msg"].startswith(f"{option}: ")
+
+
+def test_evidence_of_another_run_replaces_the_old_decision(run: Run, state: Path) -> None:
+    assert decide(run, state)["verdict"] == "pass"
+    evidence = str(state / "evidence" / RUN_ID / "hardware")
+    args = {"evidence": evidence, "stage": "hardware", "require": ["nvlink_topology", "ib_port"]}
+    got = run(gate, **{**args, "state_dir": str(state), "run": "20991231T235959Z"})
+    assert (got["status"], got["verdict"]) == (1, "unknown")
+    reason = f"the evidence is of run '{RUN_ID}' and not of 20991231T235959Z"
+    assert [(c["check"], c["reason"]) for c in got["checks"]] == [
+        ("nvlink_topology.evidence", reason),
+        ("ib_port.evidence", reason),
+    ]
+    assert json.loads((state / "gate/hardware.json").read_text())["verdict"] == "unknown"
+    assert (state / "evidence" / RUN_ID).is_dir()
+
+
+def test_an_unusable_result_replaces_the_old_decision(run: Run, state: Path) -> None:
+    assert decide(run, state)["verdict"] == "pass"
+    file = state / "evidence" / RUN_ID / "hardware/ib_port.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "time": 9e11}))
+    assert decide(run, state)["worst"]["check"] == "ib_port.evidence"
+    assert json.loads((state / "gate/hardware.json").read_text())["verdict"] == "unknown"
+
+
+def test_a_place_that_cannot_be_written_fails_with_the_verdict(run: Run, state: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    bad = str(tmp_path / "file")
+    got = run(nvlink_topology, captured=str(TOPO), profile="hgx_h100_8", evidence_dir=bad)
+    reason = "could not be written: File exists. Correct the path or its file system. The verdict was pass: "
+    assert (got["status"], got["verdict"]) == (1, "pass")
+    assert got["msg"] == f"{bad}/nvlink_topology.json: {reason}nvlink_topology: pass, 3 checks"
+    got = decide(run, state, state_dir=bad)
+    assert (got["status"], got["verdict"], got["path"]) == (1, "pass", f"{bad}/gate/hardware.json")
+    assert "could not be written: Not a directory" in got["msg"]
+    assert "The verdict was pass: hardware gate: pass" in got["msg"]
+
+
+def test_a_capture_with_nul_in_its_path_is_unknown(run: Run) -> None:
+    got = run(nvlink_topology, captured="/tmp/a\0b", profile="hgx_h100_8", enforce=False)
+    assert (got["status"], got["verdict"]) == (0, "unknown")
+    assert "could not read: embedded null byte" in got["summary"]
+
+
+WRONG_NUMBERS = [
+    *((clock_sync, {name: value}, name) for name in ("wait", "max_offset_ms") for value in ("nan", "inf", -1)),
+    *((clock_sync, {"timeout": value}, "timeout") for value in ("nan", "inf", -1, 0)),
+    (cpu_idle, {"max_exit_latency_us": -1}, "max_exit_latency_us"),
+    *((nvlink_topology, {"profile": "hgx_h100_8", "gpus": value}, "gpus") for value in (0, -1)),
+    *((gpu_driver, {"version": "1", "fabric_manager": False, "gpus": value}, "gpus") for value in (0, -1)),
+    *((ib_port, {"hcas": ["mlx5_0"], "rate": value}, "rate") for value in (0, -1)),
+    *((ib_port, {"hcas": [name], "rate": 400}, "hcas") for name in ("", " ", "mlx5_0 ", "mlx5_0\n", "mlx5_0:")),
+    *((ib_port, {"hcas": ["mlx5_0", name], "rate": 400}, "hcas") for name in ("mlx5_0", "mlx5_0:1")),
+    *((inference_units, {"profile": "hgx_h100_8", "base_port": value}, "base_port") for value in (0, -1, 65536)),
+    *((inference_units, {"profile": "hgx_h100_8", "node": name}, "node") for name in ("../x", "a b", "-a")),
+]
+
+
+@pytest.mark.parametrize(("module", "args", "option"), WRONG_NUMBERS)
+def test_values_no_gate_can_judge_with_are_refused(run: Run, module: Any, args: dict[str, Any], option: str) -> None:
+    got = run(module, captured=str(TOPO), enforce=False, **args)
+    assert (got["status"], "verdict" in got) == (1, False)
+    assert got["msg"].startswith(f"{option}: ")
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), 0.0, -1.0])
+def test_no_tool_is_run_without_a_deadline(seconds: float) -> None:
+    got = run_tool(["sleep", "1"], seconds)
+    assert (got.rc, got.error) == (None, f"not started: {seconds} is no deadline in seconds above 0")
+
+
+def _units_node(tmp_path: Path, query: str, nodes: dict[str, str]) -> str:
+    bundle = tmp_path / "bundle"
+    bundle.mkdir()
+    (bundle / "topo.txt").write_text(TOPO.read_text())
+    (bundle / "query-gpu.csv").write_text(query)
+    (bundle / "numa.json").write_text(json.dumps({"nodes": nodes, "gpus": {}, "cores": {}}))
+    return str(bundle)
+
+
+QUERY_TEXT = (FIXTURES / "nvidia-smi-580-query-gpu-hgx8.csv").read_text()
+SOCKETS = {"0": "0-55,112-167", "1": "56-111,168-223"}
+
+
+def test_numa_nodes_that_share_cpus_are_unknown(run: Run, tmp_path: Path) -> None:
+    captured = _units_node(tmp_path, QUERY_TEXT, {**SOCKETS, "1": "50-111,168-223"})
+    got = run(inference_units, captured=captured, profile="hgx_h100_8", enforce=False)
+    assert [(c["check"], c["reason"]) for c in got["checks"] if c["verdict"] == "unknown"] == [
+        ("inference_units.cpus", "CPU 50-55 is on more than one NUMA node")
+    ]
+
+
+def test_gpus_of_one_bus_id_are_unknown(run: Run, tmp_path: Path) -> None:
+    lines = QUERY_TEXT.splitlines()
+    first = next(line for line in lines if line.startswith("0,")).rsplit(",", 1)[1].strip()
+    query = "\n".join(f"{x.rsplit(',', 1)[0]}, {first.lower()}" if x.startswith("1,") else x for x in lines)
+    got = run(inference_units, captured=_units_node(tmp_path, query, SOCKETS), profile="hgx_h100_8", enforce=False)
+    assert got["verdict"] == "unknown"
+    assert got["checks"][0]["reason"].startswith("a line cannot be read: 1, GPU-")
+
+
+def test_every_unit_needs_a_port(run: Run, tmp_path: Path) -> None:
+    captured = _units_node(tmp_path, QUERY_TEXT, SOCKETS)
+    got = run(inference_units, captured=captured, profile="hgx_h100_8", base_port=65535)
+    assert got["msg"] == "base_port: 65535 gives the last of 2 units port 65536. Use a lower one."
+    assert run(inference_units, captured=captured, profile="hgx_h100_8", base_port=65534)["verdict"] == "pass"
+
+
+def test_units_that_cannot_be_written_fail_with_the_verdict(run: Run, tmp_path: Path) -> None:
+    captured = _units_node(tmp_path, QUERY_TEXT, SOCKETS)
+    got = run(inference_units, captured=captured, profile="hgx_h100_8", dest=captured)
+    assert (got["status"], got["verdict"], len(got["units"])) == (1, "pass", 2)
+    assert got["msg"].startswith(f"{captured}: could not be written: Is a directory. ")
+    assert got["msg"].endswith("The verdict was pass: inference_units: pass, 3 checks")
+
+
+def test_half_a_character_in_stored_evidence_is_no_traceback(run: Run, tmp_path: Path) -> None:
+    reading = {"command": "nvidia-smi topo -m", "rc": 0, "stdout": TOPO.read_text() + "\ud800\n"}
+    (tmp_path / "stored.json").write_text(json.dumps({"gate": "nvlink_topology", "evidence": [reading]}))
+    got = run(nvlink_topology, captured=str(tmp_path / "stored.json"), profile="hgx_h100_8")
+    assert (got["status"], got["verdict"]) == (0, "pass")
+    assert got["evidence"][0]["stdout"].endswith("?\n")

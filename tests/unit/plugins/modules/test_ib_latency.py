@@ -310,3 +310,29 @@ def test_captured_output_is_judged(
 def test_unknown_profile_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     outcome = run({"captured": "x", "profile": "h100"}, capsys)
     assert "'h100' is not known" in outcome["msg"]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("max_latency_us", "nan", "Option max_latency_us: nan. Give microseconds above 0."),
+        ("max_latency_us", "inf", "Option max_latency_us: inf. Give microseconds above 0."),
+        ("max_latency_us", 0, "Option max_latency_us: 0.0. Give microseconds above 0."),
+        ("max_loss_percent", "nan", "Option max_loss_percent: nan. Give percent from 0 to below 100."),
+        ("max_loss_percent", -1, "Option max_loss_percent: -1.0. Give percent from 0 to below 100."),
+    ],
+)
+def test_limit_that_is_none_is_refused(
+    option: str, value: Any, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outcome = run({"captured": str(FIXTURES / "perftest-4.5-ib_write_lat.txt"), option: value}, capsys)
+    assert (outcome["failed"], outcome["msg"]) == (True, message)
+
+
+def test_row_followed_by_a_failure_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "lat.txt"
+    file.write_text((FIXTURES / "perftest-4.5-ib_write_lat.txt").read_text() + " Completion with error at client\n")
+    outcome = run({"captured": str(file), "profile": "hgx_h100_8", "enforce": False}, capsys)
+    assert [(c["check"], c["verdict"], c["reason"]) for c in outcome["checks"]] == [
+        ("ib_latency.latency", "fail", "Completion with error at client")
+    ]

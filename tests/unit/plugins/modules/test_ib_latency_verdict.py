@@ -269,3 +269,129 @@ def test_captured_garbage_is_refused(text: str, tmp_path: Path, capsys: pytest.C
     with patch_module_args({"node": "n1", "captured": str(file)}), pytest.raises(SystemExit):
         ib_latency_verdict.main()
     assert json.loads(capsys.readouterr().out)["msg"].startswith("Option captured: ")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"t_typical_us": float("nan")}, "t_typical_us is nan, no latency"),
+        ({"t_typical_us": float("inf")}, "t_typical_us is inf, no latency"),
+        ({"t_typical_us": 0}, "t_typical_us is 0, no latency"),
+        ({"t_typical_us": -1.5}, "t_typical_us is -1.5, no latency"),
+        ({"t_typical_us": True}, "t_typical_us is True, no latency"),
+        ({"t_typical_us": "1.6"}, "t_typical_us is 1.6, no latency"),
+        ({"t_typical_us": 10**400}, "t_typical_us is 1" + "0" * 39 + ", no latency"),
+        ({"p99_us": float("nan")}, "p99_us is nan, no latency"),
+        (
+            {"received": 2000},
+            "sent is 1000, no counts of packets; received is 2000, no counts of packets",
+        ),
+        ({"sent": 0, "received": 0}, "sent is 0, no counts of packets; received is 0, no counts of packets"),
+        ({"sent": None}, "sent is None, no counts of packets; received is 1000, no counts of packets"),
+        ({"loss": float("nan")}, "loss is nan, no share"),
+        ({"retransmissions": "0"}, "retransmissions is 0, no count"),
+    ],
+)
+def test_number_nobody_measured_is_unknown_for_both_ends(
+    change: dict[str, Any], reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = results(3, lambda r: r.update(change) if uses(r, "n1", 0) and uses(r, "n2", 0) else None)
+    file = tmp_path / "rows.json"
+    file.write_text(json.dumps(rows))
+    for node, verdict in {"n1": "unknown", "n2": "unknown", "n3": "pass"}.items():
+        arguments = {"node": node, "captured": str(file), "profile": "hgx_h100_8", "enforce": False}
+        with patch_module_args(arguments), pytest.raises(SystemExit):
+            ib_latency_verdict.main()
+        outcome = json.loads(capsys.readouterr().out)
+        assert "NaN" not in json.dumps([outcome["matrix"], outcome["checks"]])
+        assert outcome["verdict"] == verdict
+        found = [(c["subject"], c["reason"]) for c in outcome["checks"] if c["check"] == "ib_latency.values"]
+        assert found == ([] if node == "n3" else [("n2 mlx5_0 - n1 mlx5_0", reason)])
+
+
+def test_good_report_of_the_other_end_does_not_heal_a_bad_one(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = results(2)
+    rows[0]["pairs"] = [dict(r) for r in rows[0]["pairs"]]
+    rows[0]["pairs"][0]["t_typical_us"] = -1
+    assert verdicts(rows, capsys) == {"n1": "unknown", "n2": "unknown"}
+
+
+@pytest.mark.parametrize("ports", [[], None])
+def test_result_without_ports_is_unknown(ports: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = results(3)
+    rows[0]["ports"] = ports
+    outcome = judge(rows, capsys)
+    assert outcome["verdict"] == "unknown"
+    [port] = [c for c in outcome["checks"] if c["check"] == "ib_latency.port"]
+    assert (port["subject"], port["verdict"], port["reason"]) == ("n1", "unknown", "its result names no port")
+
+
+@pytest.mark.parametrize(
+    ("result", "pair", "problem"),
+    [
+        ({"ports": "mlx5_0"}, {}, "n1: ports is 'mlx5_0', not a list"),
+        ({"ports": [{"trouble": None}]}, {}, "n1: port {'trouble': None} has no hca and trouble"),
+        ({"ports": [{"hca": "a", "trouble": 1}]}, {}, "n1: trouble of port a is 1, not a text or null"),
+        ({"node": None}, {}, "entry 0 has the node None, which is no name"),
+        ({}, {"client_rail": None}, "n1: a pair has the client_rail 'None'"),
+        ({}, {"server_rail": True}, "n1: a pair has the server_rail 'True'"),
+        ({}, {"client": 5}, "n1: a pair has the client '5'"),
+        ({}, {"kind": []}, "n1: a pair has the kind []"),
+        ({}, {"path_failed": "no"}, "n1: a pair has the path_failed 'no'"),
+        ({}, {"fault": "x"}, "n1: a pair has the fault 'x'"),
+    ],
+)
+def test_result_of_another_shape_is_refused(
+    result: dict[str, Any], pair: dict[str, Any], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = results(2)
+    rows[0].update(result)
+    rows[0]["pairs"][0].update(pair)
+    outcome = judge(rows, capsys)
+    assert outcome["msg"] == f"Option rows: {problem}. Give the results of ib_latency of all nodes."
+
+
+def test_deep_json_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "rows.json"
+    file.write_text("[" * 100000)
+    with patch_module_args({"node": "n1", "captured": str(file)}), pytest.raises(SystemExit):
+        ib_latency_verdict.main()
+    assert json.loads(capsys.readouterr().out)["msg"].startswith(f"Option captured: {file}: not JSON (")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("max_latency_us", "nan", "Option max_latency_us: nan. Give microseconds above 0."),
+        ("max_p99_us", "inf", "Option max_p99_us: inf. Give microseconds above 0."),
+        ("max_p99_us", -1, "Option max_p99_us: -1.0. Give microseconds above 0."),
+        ("max_loss_percent", "inf", "Option max_loss_percent: inf. Give percent from 0 to below 100."),
+        (
+            "max_above_median_us",
+            "nan",
+            "Option max_above_median_us: nan. Give microseconds, or a negative number to switch it off.",
+        ),
+    ],
+)
+def test_limit_that_is_none_is_refused(
+    option: str, value: Any, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outcome = judge(results(2), capsys, **{option: value})
+    assert (outcome["failed"], outcome["msg"]) == (True, message)
+
+
+def test_loss_of_zero_may_be_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert judge(results(3), capsys, max_loss_percent=0)["verdict"] == "pass"
+
+
+@pytest.mark.parametrize("values", [(50.0, 1.6), (1.6, 50.0)])
+def test_reports_that_contradict_each_other_never_pass(
+    values: tuple[float, float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = results(2, rails=1)
+    for one, value in zip(rows, values, strict=True):
+        one["pairs"] = [{**one["pairs"][0], "t_typical_us": value}]
+    outcome = judge(rows, capsys)
+    assert outcome["verdict"] == "unknown"
+    [found] = [c["reason"] for c in outcome["checks"] if c["check"] == "ib_latency.values"]
+    assert found == f"reported as {values[0]} us and as {values[1]} us"

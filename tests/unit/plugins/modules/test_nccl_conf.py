@@ -107,3 +107,13 @@ def test_library_version_decides_what_is_known(run: Any) -> None:
 def test_framework_placement_takes_pytorch_and_not_the_library(run: Any) -> None:
     assert run(variables={"TORCH_NCCL_ASYNC_ERROR_HANDLING": 1}, placement="framework")[0] is False
     assert run(variables={"NCCL_IB_TIMEOUT": 22}, placement="framework")[0] is True
+
+
+@pytest.mark.parametrize("entry", ["mlx5_0,mlx5_1", "mlx5_0 ", "mlx5_0 mlx5_1", "", "^mlx5_0", "mlx5_0\n"])
+def test_entry_that_is_not_one_device_is_refused(run: Any, tmp_path: Path, entry: str) -> None:
+    failed, result = run(hcas=[entry])
+    assert failed
+    assert result["msg"] == (
+        f"nccl_conf: hcas: {entry!r} is not one device. Give each as an entry of its own, as mlx5_0 or mlx5_0:1."
+    )
+    assert not (tmp_path / "nccl.conf").exists()

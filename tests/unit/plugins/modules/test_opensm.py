@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._opensm import (
     unrecognized,
     version,
 )
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import Evidence
 from ansible_collections.ai_infra.gpu_rack.plugins.modules import opensm_config, subnet_manager_state
 from hypothesis import given
 from hypothesis import strategies as st
@@ -178,3 +180,61 @@ def test_any_text_is_read(text: str) -> None:
     parse_settings(text)
     unrecognized(text)
     assert version(text) is None or "OpenSM" in text
+
+
+SILENT = "the journal has no line of OpenSM since it was started"
+NO_VERSION = "the journal does not hold OpenSM's version, which it prints at its start"
+
+
+@pytest.mark.parametrize(
+    ("journal", "flavour", "verdict", "reason"),
+    [
+        ("-- No entries --\n", "opensm", "unknown", SILENT),
+        ("-- No entries --\n", "nvidia", "unknown", SILENT),
+        ("Failed to open journal: Permission denied\n", "nvidia", "unknown", SILENT),
+        ("Entering MASTER state\n", "nvidia", "unknown", NO_VERSION),
+        ("Entering MASTER state\n", "opensm", "pass", "OpenSM of unknown version knows every setting"),
+        (JOURNAL, "nvidia", "pass", "OpenSM 3.3.23 knows every setting"),
+        (
+            ' Unrecognized token: "x"\n',
+            "nvidia",
+            "fail",
+            "OpenSM of unknown version went on without settings it does not know",
+        ),
+    ],
+)
+def test_configuration_is_proven_by_opensm_only(
+    journal: str, flavour: str, verdict: str, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = {**capture(tmp_path, journal=journal, **{"opensm.conf": NVIDIA}), "flavour": flavour}
+    outcome = outcome_of(subnet_manager_state, arguments, capsys)
+    [config] = [c for c in outcome["checks"] if c["check"] == "subnet_manager.config"]
+    assert (config["verdict"], config["reason"]) == (verdict, reason)
+    if verdict == "unknown":
+        assert "adaptive_routing" not in verdicts(outcome)
+
+
+def test_live_journal_is_read_quietly_and_its_status_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+
+    def fake(argv: list[str], timeout: float) -> Evidence:
+        asked.append(argv)
+        answers = {"systemctl": "ActiveState=active\nInvocationID=0123\n", "sminfo": SMINFO, "ibstat": "0x1\n"}
+        if argv[0] == "journalctl":
+            return Evidence("journalctl", 1, JOURNAL, "Failed to open files: No such file\n")
+        return Evidence(argv[0], 0, answers[argv[0]])
+
+    monkeypatch.setattr(subnet_manager_state._cli, "run", fake)
+    module = SimpleNamespace(
+        params={"timeout": 1.0, "unit": "opensm.service", "wait": 0.0, "config_path": "/no/opensm.conf"}
+    )
+    read = subnet_manager_state.read_live(module)
+    assert asked[-1] == ["journalctl", "--quiet", "--no-pager", "--output=cat", "_SYSTEMD_INVOCATION_ID=0123"]
+    config = subnet_manager_state.judge(read, "opensm.service", "opensm")[-1]
+    assert (config.check, config.verdict) == ("subnet_manager.config", "unknown")
+    assert config.reason == "journalctl ended with status 1: Failed to open files: No such file"
+
+
+def test_sminfo_of_any_length_is_no_answer() -> None:
+    assert parse_sminfo(SMINFO.replace("lid 1 ", f"lid {'9' * 5000} ")) is None
+    assert parse_sminfo(SMINFO.replace("490", "4294967295")) is not None

@@ -135,3 +135,23 @@ def test_two_pins_for_one_component_are_refused(make_bmc: Make, run_module: Run)
     args["packages"].append({"name": "board 2", "components": {"HGX_FW_GPU_SXM_1": OLD}})
     result = run_module(redfish_firmware.main, args)
     assert f"HGX_FW_GPU_SXM_1: pinned to {NEW} by board 1 and to {OLD} by board 2" in result["msg"]
+
+
+def test_an_empty_set_verifies_nothing_and_says_so(make_bmc: Make, run_module: Run) -> None:
+    bmc = make_bmc("dell")
+    result = run_module(redfish_firmware.main, {**arguments(bmc), "packages": [], "state": "verified"})
+    assert result.get("failed", False) is False
+    assert result["msg"] == (
+        f"firmware on BMC {bmc.params['address']}: no firmware is pinned for this board, so nothing was verified"
+    )
+    assert (result["verdict"], result["checks"], result["components"]) == ("unknown", [], {})
+
+
+@pytest.mark.parametrize("state", ["present", "verified"])
+def test_a_package_without_components_is_refused(make_bmc: Make, run_module: Run, state: str) -> None:
+    bmc = make_bmc("dell")
+    result = run_module(redfish_firmware.main, {**arguments(bmc, components={}), "state": state})
+    assert result["failed"] is True
+    assert result["msg"] == (
+        "firmware package board 1: components is empty. Name the components it pins, or remove the package."
+    )

@@ -148,3 +148,40 @@ def test_live_without_systemd_is_unknown(monkeypatch: pytest.MonkeyPatch) -> Non
     failed, result = run()
     assert failed
     assert verdicts(result) == ["unknown", "unknown"]
+
+
+def test_one_file_is_no_reading_of_two_units(tmp_path: Path) -> None:
+    file = tmp_path / "reading.json"
+    file.write_text(json.dumps(GOOD))
+    failed, result = run(captured=str(file))
+    assert failed
+    assert verdicts(result) == ["unknown", "unknown"]
+    assert result["checks"][1]["reason"] == f"{file} holds one reading, and there are 2 units"
+    assert result["seconds"] == {}
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("wait", "nan", "wait: nan. Give a finite number of seconds from 0 to 604800."),
+        ("wait", "inf", "wait: inf. Give a finite number of seconds from 0 to 604800."),
+        ("wait", -1, "wait: -1.0. Give a finite number of seconds from 0 to 604800."),
+        ("timeout", "nan", "timeout: nan. Give a finite number of seconds above 0 to 604800."),
+        ("timeout", 0, "timeout: 0.0. Give a finite number of seconds above 0 to 604800."),
+        ("max_seconds", "inf", "max_seconds: inf. Give a finite number of seconds above 0 to 604800."),
+    ],
+)
+def test_a_time_that_never_ends_is_refused(option: str, value: Any, words: str) -> None:
+    failed, result = run(**{option: value})
+    assert (failed, result["msg"]) == (True, f"token_probe: {words}")
+
+
+def test_a_binary_units_file_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "inference_units.json"
+    file.write_bytes(b"\xff\x00")
+    failed, result = run(units=None, units_file=str(file))
+    assert failed
+    assert result["msg"] == (
+        f"token_probe: units_file: {file} is not readable JSON (UnicodeDecodeError). "
+        "Run the gate inference_units again."
+    )

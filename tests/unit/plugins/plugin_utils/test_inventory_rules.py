@@ -6,6 +6,7 @@ import copy
 from typing import Any
 
 import pytest
+from ansible_collections.ai_infra.gpu_rack.plugins.plugin_utils import _inventory_rules
 from ansible_collections.ai_infra.gpu_rack.plugins.plugin_utils._inventory_rules import (
     Problem,
     RoleUse,
@@ -226,3 +227,19 @@ def test_agents_of_another_datacenter_than_the_servers_are_refused() -> None:
     hosts["node1"]["consul_agent_datacenter"] = "rack-b"
     found = [p for p in judged(hosts) if p.host == "(inventory)"]
     assert [p.shown for p in found] == ["consul_agent_datacenter: rack-b, consul_server_datacenter: rack-a"]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "value", "good"),
+    [
+        ("r_wait", "float", 0, True),
+        ("r_wait", "float", "2.5", True),
+        *(("r_wait", "float", value, False) for value in ("nan", float("inf"), -1, "-0.5", 10**400)),
+        ("r_timeout", "int", -1, False),
+        ("r_timeout", "int", 30, True),
+        ("r_makestep_limit", "int", -1, True),
+    ],
+)
+def test_numbers_are_finite_and_amounts_not_negative(name: str, kind: str, value: Any, good: bool) -> None:
+    found = _inventory_rules._against_spec("node1", name, value, {"type": kind})
+    assert [(p.variable, p.allowed) for p in found] == ([] if good else [(name, "a finite number of 0 or more")])

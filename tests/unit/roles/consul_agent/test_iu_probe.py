@@ -56,6 +56,7 @@ class Engine:
 
     def __init__(self) -> None:
         self.mood = "well"
+        self.body = b""
         engine = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -69,7 +70,7 @@ class Engine:
                 self.answer({"choices": [{"text": "a"}], "usage": {"completion_tokens": 1}})
 
             def answer(self, body: dict[str, Any]) -> None:
-                data = json.dumps(body).encode()
+                data = engine.body or json.dumps(body).encode()
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
@@ -229,3 +230,41 @@ def test_a_stopped_probe_takes_its_unit_out_and_shows_no_token(
     assert process.returncode == 0
     assert consul.checks["iu:node1-iu0"]["Output"] == "the probe was stopped"
     assert TOKEN not in command_line + environment + output
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"choices":["x"],"usage":{"completion_tokens":1}}',
+        b'{"choices":[null],"usage":{"completion_tokens":1}}',
+        b'{"choices":[{"text":5}],"usage":{"completion_tokens":1}}',
+        b"[" * 100000,
+        b"\xff\n\x00",
+    ],
+)
+def test_an_answer_of_another_shape_is_critical(
+    probe: ModuleType, settings: Any, state: Path, engine: Engine, body: bytes
+) -> None:
+    engine.body = body
+    status, output = probe.examine(settings, state)
+    assert status == "critical"
+    assert output.startswith("engine's completion cannot be read: ")
+    assert "\n" not in output
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"interval": float("nan")}, "interval: nan. Give a finite number of seconds above 0 to 604800."),
+        ({"timeout": 0}, "timeout: 0.0. Give a finite number of seconds above 0 to 604800."),
+        ({"units": {"node1-iu0": {"port": 0}}}, "port: 0. Give a port of 1 to 65535."),
+    ],
+)
+def test_numbers_that_cannot_be_used_are_refused(
+    probe: ModuleType, tmp_path: Path, engine: Engine, consul: FakeConsul, change: dict[str, Any], words: str
+) -> None:
+    path = config(tmp_path, engine, consul)
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(ValueError, match="iu_probe") as caught:
+        probe.load(path, "node1-iu0")
+    assert str(caught.value) == f"{path}: unit node1-iu0: {words}"
