@@ -84,13 +84,13 @@ def _answer(name: str, data: Any) -> Answer:
     if not isinstance(data, dict) or set(data) != fields:
         raise ValueError(f"not a token probe's reading: {name} does not have exactly {', '.join(sorted(fields))}")
     status, seconds = data["status"], data["seconds"]
-    if status is not None and type(status) is not int:
+    if status is not None and (isinstance(status, bool) or not isinstance(status, int)):
         raise ValueError(f"not a token probe's reading: {name}.status is {status!r}")
     for field in ("body", "error"):
         if not isinstance(data[field], str):
             raise ValueError(f"not a token probe's reading: {name}.{field} is {data[field]!r}")
     # A bool is an int in Python, and a time of 0 or NaN would pass every limit or none.
-    if type(seconds) not in (int, float) or not 0 < seconds <= _MAX_SECONDS:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= _MAX_SECONDS:
         raise ValueError(f"not a token probe's reading: {name}.seconds is {seconds!r}")
     return Answer(status, data["body"], data["error"], float(seconds))
 
