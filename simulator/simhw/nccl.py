@@ -1,6 +1,6 @@
 # Copyright (c) 2026, The ai_infra.gpu_rack authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""all_reduce_perf of nccl-tests 2.17, one process with -g GPUs."""
+"""all_reduce_perf of nccl-tests 2.17.6, one process with -g GPUs."""
 
 from __future__ import annotations
 
@@ -143,17 +143,16 @@ def main(argv: list[str]) -> int:
             f"common.cu:891"
         )
         return 3 if kind == "NCCL" else 2
-    if count > len(gpus):
-        print(
-            f"{host}: Test CUDA failure common.cu:1025 'invalid device ordinal'\n .. {host} pid {os.getpid()}: "
-            "Test failure common.cu:891"
-        )
-        return 2
-    gpus = gpus[:count]
     print("# Using devices")
+    if count > len(gpus):
+        print(f"Invalid number of GPUs: {count} requested but only {len(gpus)} were found.", file=sys.stderr)
+        print("Please check the number of processes and GPUs per process.", file=sys.stderr)
+        print(f" .. {host} pid {os.getpid()}: Test failure common.cu:1204")
+        return 5
+    gpus = gpus[:count]
     for rank, g in enumerate(gpus):
         print(
-            f"#  Rank {rank:2d} Group  0 Pid {os.getpid():6d} on {host:>10} device {g['index']:2d} "
+            f"#  Rank {rank:2d} Group  0 Pid {os.getpid():6d} on {host:>10} device {rank:2d} "
             f"[{g['bus_id'][4:-2].lower()}] {g['product']}"
         )
     print("#")
@@ -162,14 +161,15 @@ def main(argv: list[str]) -> int:
         "in-place          "
     )
     print(
-        "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   "
-        "busbw #wrong"
+        "#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   "
+        "busbw  #wrong "
     )
     print(
-        "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  "
-        "(GB/s)       "
+        "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)             (us)  (GB/s)  "
+        "(GB/s)         "
     )
     peak = busbw(hw, gpus)
+    checked = options["-c"] != "0" and not hw["nccl"].get("unchecked")
     n = len(gpus)
     share = 2 * (n - 1) / n if n > 1 else 1.0
     size, seen = low, []
@@ -188,20 +188,23 @@ def main(argv: list[str]) -> int:
             alg = size / us / 1e3
             bus = alg * share if n > 1 else 0.0
             seen.append(bus)
-            wrong = str(hw["nccl"].get("wrong", 0) if rows == len(sizes) else 0) if options["-c"] != "0" else "N/A"
-            cells.append(f"{_time(us):>7} {alg:7.2f} {bus:7.2f} {wrong:>6}")
-        line = f"{size:12d} {size // 4:13d} {options['-d']:>9} {options['-o']:>7} {-1:7d}  {cells[0]}  {cells[1]}"
+            wrong = str(hw["nccl"].get("wrong", 0) if rows == len(sizes) else 0) if checked else "N/A"
+            cells.append(f"  {_time(us):>7}  {alg:6.2f}  {bus:6.2f}  {wrong:>6}")
+        line = f"{size:12d}  {size // 4:12d}  {options['-d']:>8}  {options['-o']:>6}  {-1:6d}{cells[0]}{cells[1]}"
         if hw["nccl"].get("cut") and rows == len(sizes):
             sys.stdout.write(line[: len(line) // 2])
             return 0
         print(line)
-    bad = int(hw["nccl"].get("wrong", 0)) if options["-c"] != "0" else 0
+    bad = int(hw["nccl"].get("wrong", 0)) if checked else 0
     print(f"# Out of bounds values : {bad} {'FAILED' if bad else 'OK'}")
-    print(f"# Avg bus bandwidth    : {sum(seen) / len(seen):.6g} \n#\n# Collective test concluded: all_reduce_perf\n")
+    print(
+        f"# Avg bus bandwidth    : {sum(seen) / len(seen):.6g} \n#\n# Collective test concluded: all_reduce_perf\n#\n"
+    )
     return 1 if bad else 0
 
 
 def _time(us: float) -> str:
-    if us >= 10000:
+    """Print a time in seven columns, as the tool does."""
+    if us >= 100000:
         return f"{us:.0f}"
-    return f"{us:.1f}" if us >= 1000 else f"{us:.2f}"
+    return f"{us:.1f}" if us >= 10000 else f"{us:.2f}"

@@ -1,0 +1,124 @@
+# Copyright (c) 2026, The ai_infra.gpu_rack authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The gate consul_health against an agent in this process and on saved answers."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.ai_infra.gpu_rack.plugins.modules import consul_health
+
+from tests.unit.consul_fake import FakeConsul
+from tests.unit.module_runner import Run, runner
+
+ANSWER = Path(__file__).parents[2] / "fixtures" / "consul-1.8-health-node.json"
+TOKEN = "22222222-2222-4222-8222-222222222222"
+
+
+class Agent(FakeConsul):
+    """A fake agent that also answers /v1/health/node."""
+
+    node: Any = json.loads(ANSWER.read_text())
+
+    def handle(self, method: str, path: str, query: dict[str, str], body: bytes, token: str) -> tuple[int, Any]:
+        if path.startswith("health/node/") and (self.token is None or token == self.token):
+            return 200, self.node if path == "health/node/node1" else []
+        return super().handle(method, path, query, body, token)
+
+
+@pytest.fixture
+def agent() -> Iterator[Agent]:
+    fake = Agent(token=TOKEN)
+    yield fake
+    fake.close()
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    return runner(consul_health, capsys)
+
+
+@pytest.fixture
+def token(tmp_path: Path) -> str:
+    file = tmp_path / "token"
+    file.write_text(TOKEN + "\n")
+    return str(file)
+
+
+def ask(run: Run, agent: Agent, token: str, **options: Any) -> dict[str, Any]:
+    return run(**{"node": "node1", "url": agent.address, "token_file": token, "enforce": False, **options})
+
+
+def test_agent_is_asked_with_the_token_of_the_file(run: Run, agent: Agent, token: str, tmp_path: Path) -> None:
+    result = ask(run, agent, token, services=["node1-iu0", "node1-iu1"], evidence_dir=str(tmp_path / "evidence"))
+    assert (result["verdict"], result["changed"]) == ("pass", False)
+    stored = (tmp_path / "evidence/consul_health.json").read_text()
+    assert TOKEN not in stored + json.dumps(result)
+    again = {"captured": str(tmp_path / "evidence/consul_health.json"), "evidence_dir": None}
+    assert ask(run, agent, token, **again)["verdict"] == "pass"
+    assert ask(run, agent, token, **again, services=["node1-iu7"])["verdict"] == "fail"
+
+
+def test_agent_that_refuses_or_does_not_answer(run: Run, agent: Agent, token: str, tmp_path: Path) -> None:
+    result = ask(run, agent, token, node="node9")
+    assert result["verdict"] == "unknown"
+    assert "no check of the node node9" in result["summary"]
+    wrong = tmp_path / "wrong"
+    wrong.write_text("33333333-3333-4333-8333-333333333333")
+    result = ask(run, agent, str(wrong))
+    assert result["verdict"] == "unknown"
+    assert "HTTP 403 Permission denied" in result["summary"]
+    assert "33333333" not in json.dumps(result)
+    result = ask(run, agent, token, url="http://127.0.0.1:9")
+    assert result["verdict"] == "unknown"
+    assert "no answer" in result["summary"]
+
+
+def test_waits_for_the_catalog(run: Run, agent: Agent, token: str) -> None:
+    late = json.loads(ANSWER.read_text())
+    agent.node = late[2:]
+    timer = threading.Timer(0.8, lambda: setattr(agent, "node", late))
+    timer.start()
+    result = ask(run, agent, token, services=["node1-iu0"], wait=20)
+    timer.join()
+    assert result["verdict"] == "pass"
+    assert 0.4 < result["waited"] < 10
+    agent.node = late[2:]
+    start = time.monotonic()
+    assert ask(run, agent, token, services=["node1-iu0"], wait=0.6)["verdict"] == "fail"
+    assert time.monotonic() - start < 5
+
+
+@pytest.mark.parametrize("content", [None, b"\xff\xfe", b"one\ntwo\n"])
+def test_token_file_that_cannot_be_used(run: Run, agent: Agent, tmp_path: Path, content: bytes | None) -> None:
+    file = tmp_path / "bad"
+    if content is not None:
+        file.write_bytes(content)
+    result = ask(run, agent, str(file))
+    assert result["failed"]
+    assert "token_file" in result["msg"]
+    assert "one" not in result["msg"].replace("more than one line", "").replace("token alone", "")
+
+
+def test_options(run: Run, agent: Agent, token: str) -> None:
+    assert ask(run, agent, token, url="ftp://x")["failed"]
+    assert ask(run, agent, token, wait=-1)["failed"]
+
+
+def test_saved_answers(run: Run, tmp_path: Path) -> None:
+    assert run(captured=str(ANSWER))["verdict"] == "pass"
+    assert run(captured=str(ANSWER), node="node2", enforce=False)["verdict"] == "unknown"
+    (tmp_path / "consul-health-node.json").write_text(ANSWER.read_text())
+    assert run(captured=str(tmp_path))["verdict"] == "pass"
+    dead = ANSWER.read_text().replace('"passing",\n        "Notes": ""', '"critical",\n        "Notes": ""')
+    (tmp_path / "consul-health-node.json").write_text(dead)
+    result = run(captured=str(tmp_path))
+    assert result["failed"]
+    assert result["verdict"] == "fail"
+    assert run(captured=str(tmp_path / "absent"), enforce=False)["verdict"] == "unknown"
