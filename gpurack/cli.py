@@ -6,11 +6,14 @@ import argparse
 import json
 import os
 import sys
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from gpurack import __version__
+from gpurack.checks import checks_of
 from gpurack.errors import GpurackError, Interrupted
 from gpurack.project import inventory, root, summary_lines
 
@@ -33,10 +36,16 @@ _EXAMPLES = {
     "gate": """examples:
   gpurack gate -i inventories/mysite           every node
   gpurack gate -l node3 --json                 one node, for a program
+  gpurack gate --list-checks                   what the gates check, from their code
 """,
     "status": """examples:
   gpurack status -i inventories/mysite
   gpurack status --json | jq -r '.rack.nodes[] | select(.state != "serving") | .name'
+""",
+    "report": """examples:
+  gpurack report -i inventories/mysite                       the last run, with its evidence from the nodes
+  gpurack report --run 20261130T180000Z --output /tmp/rack   another run, to another place
+  gpurack report --no-fetch                                  what is on this machine; connects to nothing
 """,
     "sim": """examples:
   gpurack sim up                                    build and boot the simulated rack
@@ -133,8 +142,18 @@ def _parser() -> argparse.ArgumentParser:
     up = verb("up", "playbooks/site.yml", "bring the rack up, or bring it back to what the inventory says", _up, run)
     up.add_argument("--check", action="store_true", help="change nothing, say what would change")
     up.add_argument("--diff", action="store_true", help="show the differences")
-    verb("gate", "playbooks/gate.yml", "run both gates; starts and joins nothing, quarantines what fails", _gate, run)
+    gate = verb(
+        "gate", "playbooks/gate.yml", "run both gates; starts and joins nothing, quarantines what fails", _gate, run
+    )
+    gate.add_argument("--list-checks", action="store_true", help="run nothing; list every check from the gates' code")
     verb("status", "playbooks/status.yml", "what Consul says of every node and inference unit", _status)
+    report = verb(
+        "report", "playbooks/report.yml", "one HTML file of a run with its evidence, and JSON and JUnit", _report
+    )
+    report.add_argument("--run", dest="run_id", metavar="RUN", help="id of the run (default: the last one)")
+    report.add_argument("--output", metavar="DIR", help="directory of the report (default: the run's own)")
+    report.add_argument("--runs", metavar="DIR", help="directory of the runs (default: .gpu_rack/runs)")
+    report.add_argument("--no-fetch", action="store_true", help="connect to no node, use what was fetched before")
     # Only for --help: main() hands everything behind `sim` on untouched.
     verbs.add_parser(
         "sim",
@@ -150,7 +169,25 @@ def _up(args: argparse.Namespace) -> int:
 
 
 def _gate(args: argparse.Namespace) -> int:
+    if args.list_checks:
+        return _list_checks(args)
     return _play("gate", args, [])
+
+
+def _list_checks(args: argparse.Namespace) -> int:
+    checks = checks_of(root())
+    if args.json:
+        listed = [{"check": name, "gate": name.partition(".")[0], "text": text} for name, text in checks.items()]
+        print(json.dumps({"command": "gate", "exit": EXIT_OK, "checks": listed}, indent=1))
+        return EXIT_OK
+    gates = dict.fromkeys(name.partition(".")[0] for name in checks)
+    for gate in gates:
+        print(f"{gate}")
+        for name, text in checks.items():
+            if name.startswith(f"{gate}."):
+                print(textwrap.fill(text, 100, initial_indent=f"  {name}\n      ", subsequent_indent="      "))
+    print(f"{len(checks)} checks of {len(gates)} gates")
+    return EXIT_OK
 
 
 def _play(name: str, args: argparse.Namespace, extra: Sequence[str]) -> int:
@@ -252,6 +289,62 @@ def _status(args: argparse.Namespace) -> int:
         console = Console(width=None if sys.stdout.isatty() else 160)
         console.print(table(rack))
     return code
+
+
+def _report(args: argparse.Namespace) -> int:
+    from rich.console import Console
+    from rich.text import Text
+
+    from gpurack.report import write
+    from gpurack.report.read import RUN_ID, last_run
+    from gpurack.runner import run_playbook
+
+    runs = _runs_directory(args.runs)
+    run = args.run_id or last_run(runs)
+    place = runs / run
+    failures: list[str] = []
+    if not args.no_fetch:
+        if not RUN_ID.fullmatch(run):
+            raise GpurackError(f"run {run}: not the name of a run. Runs are named like 20261130T180000Z.")
+
+        def take(event: Mapping[str, Any]) -> None:
+            data = event.get("event_data") or {}
+            if event.get("event") == "runner_on_failed" and not data.get("ignore_errors"):
+                failures.append(str((data.get("res") or {}).get("msg") or "no reason was given"))
+
+        path = inventory(args.inventory)
+        given = {"gpu_rack_report_run": run, "gpu_rack_report_runs_dir": str(runs), "gpu_rack_report_render": False}
+        waiting = Console(stderr=True)
+        with waiting.status(f"fetching the evidence of run {run}") if waiting.is_terminal else nullcontext():
+            outcome = run_playbook("report", path, [*_options(args), "--extra-vars", json.dumps(given)], take)
+        if not outcome.hosts:
+            which = f"no node matches --limit {args.limit}" if args.limit else "it has no host in the group gpu_nodes"
+            raise GpurackError(f"inventory {path}: {which}. See `ansible-inventory -i {path} --graph`.")
+        if failures:
+            raise GpurackError(failures[0])
+    found = write(place, Path(args.output) if args.output else None)
+    code = EXIT_BAD_RACK if found["out"] or not sum(found["counts"].values()) else EXIT_OK
+    if args.json:
+        print(json.dumps({"command": "report", "exit": code, **found}, indent=1))
+        return code
+    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+    counts = ", ".join(f"{count} {state}" for state, count in found["counts"].items() if count)
+    console.print(Text(f"Run {run}: {counts or 'no node'}"))
+    for node in found["out"]:
+        console.print(Text(f"  {node['node']}  {node['state']}: {node['reason']}", style="red"), soft_wrap=True)
+    for path in found["files"].values():
+        console.print(Text(path), soft_wrap=True)
+    return code
+
+
+def _runs_directory(given: str | None) -> Path:
+    """Return the directory of the runs: the given one, else that of this directory, else the checkout's."""
+    if given:
+        if not Path(given).is_dir():
+            raise GpurackError(f"runs {given}: no such directory. Name the one that holds the runs with --runs.")
+        return Path(given).resolve()
+    here = Path.cwd() / ".gpu_rack" / "runs"
+    return here if here.is_dir() else root() / ".gpu_rack" / "runs"
 
 
 def _sim(arguments: Sequence[str]) -> NoReturn:

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from gpurack.errors import GpurackError
@@ -52,11 +53,21 @@ def program(name: str) -> str:
 
 def summary_lines(summary: Mapping[str, Any]) -> list[str]:
     """Return the lines of a run's summary, rendered by the very file that the callback rack_summary renders with."""
-    file = root() / "plugins" / "plugin_utils" / "_summary.py"
-    spec = importlib.util.spec_from_file_location("gpurack_summary", file)
+    lines: list[str] = plugin_util("plugin_utils/_summary.py").render(summary)
+    return lines
+
+
+def plugin_util(path: str) -> ModuleType:
+    """Return a util of the collection's plugins that needs nothing but the standard library."""
+    file = root() / "plugins" / path
+    name = f"gpurack_{file.stem.strip('_')}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None or not file.is_file():
         raise GpurackError(f"checkout {root()}: {file} is missing. Restore it with `git checkout`.")
     module = importlib.util.module_from_spec(spec)
+    # Data classes look their module up.
+    sys.modules[name] = module
     spec.loader.exec_module(module)
-    lines: list[str] = module.render(summary)
-    return lines
+    return module

@@ -14,6 +14,8 @@ description:
     values, its IUs, and for a node that is out the step, the check, the value, the limit with its source, the reason
     and the next command to type.
   - Prints nothing for a run in which no module of this collection reported.
+  - Stores the same as C(summary.json), with mode 0600, beside the decisions that the role
+    P(ai_infra.gpu_rack.node_gate#role) fetches to the controller. The report of the run takes its times from there.
 author: The ai_infra.gpu_rack authors (!UNKNOWN)
 requirements:
   - Enable it with C(callbacks_enabled = ai_infra.gpu_rack.rack_summary).
@@ -63,6 +65,8 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
         self._refused: list[str] = []
         self._not_reached: list[str] = []
         self._nodes: dict[str, dict[str, Any]] = {}
+        self._run = ""
+        self._run_place: Path | None = None
 
     def v2_playbook_on_start(self, playbook: Any) -> None:
         """Remember which playbook runs."""
@@ -81,6 +85,8 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
     def v2_runner_on_ok(self, result: Any) -> None:
         """Take what a gate decided and which units joined."""
         action, data = result.task.action, result.result
+        if action == "ansible.builtin.fetch":
+            self._find_run(str(data.get("dest") or ""))
         # A module that only reads decides nothing about a node.
         if not action.startswith(_PREFIX) or action.endswith("_info"):
             return
@@ -107,7 +113,9 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
             node["out"] = out("failed", self._step, task, data, command, node["out"])
 
     def v2_runner_on_unreachable(self, result: Any) -> None:
-        """Take a host that does not answer."""
+        """Take a host that does not answer, unless the playbook carries on with it on purpose."""
+        if result.task.ignore_unreachable:
+            return
         host = result.host.get_name()
         self._node(host)["out"] = out("unreachable", self._step, "ssh", result.result, self._next_command(host))
 
@@ -133,18 +141,30 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
         self.set_options()
         file = self.get_option("summary_file")
         if file:
-            handle = os.open(Path(file), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(handle, "w") as stream:
-                json.dump(summary, stream)
+            _store(Path(file), summary)
+        if self._run_place and not summary["check"]:
+            try:
+                _store(self._run_place / "summary.json", summary)
+            except OSError as exc:
+                self._display.warning(
+                    f"{self._run_place}: the summary was not stored: {exc}. The report lacks its times."
+                )
         if self._ours or self._nodes:
             for line in render(summary):
                 self._display.display(line)
 
     def _take(self, node: dict[str, Any], action: str, data: dict[str, Any]) -> None:
         if action == f"{_PREFIX}gate" and data.get("stage"):
+            self._run = str(data.get("run") or "")
             node["gates"][data["stage"]] = {"verdict": data["verdict"], "headline": headline(data.get("checks", ()))}
         elif action == f"{_PREFIX}iu_membership":
             node["units"] = {unit["id"]: unit["state"] for unit in data.get("units", ())}
+
+    def _find_run(self, fetched: str) -> None:
+        """Learn where the run is kept from a decision that was fetched: <place>/<run>/<host>/<stage>.json."""
+        place = Path(fetched).parent.parent
+        if self._run and place.name == self._run:
+            self._run_place = place
 
     def _node(self, host: str) -> dict[str, Any]:
         return self._nodes.setdefault(host, {"changed": 0, "gates": {}, "units": {}, "out": None})
@@ -164,6 +184,12 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
     def _close_step(self) -> None:
         if self._step:
             self._steps[self._step] = self._steps.get(self._step, 0.0) + time.monotonic() - self._step_start
+
+
+def _store(path: Path, summary: dict[str, Any]) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "w") as stream:
+        json.dump(summary, stream)
 
 
 def _shorter(path: str) -> str:

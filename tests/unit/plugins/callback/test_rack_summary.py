@@ -49,10 +49,10 @@ class Run:
             SimpleNamespace(get_name=lambda: name, get_variable_manager=lambda: manager)
         )
 
-    def result(self, host: str, action: str, data: dict[str, Any], task: str = "A task") -> Any:
+    def result(self, host: str, action: str, data: dict[str, Any], task: str = "A task", ignored: bool = False) -> Any:
         return SimpleNamespace(
             host=SimpleNamespace(get_name=lambda: host),
-            task=SimpleNamespace(action=action, get_name=lambda include_role_fqcn: task),
+            task=SimpleNamespace(action=action, get_name=lambda include_role_fqcn: task, ignore_unreachable=ignored),
             result=data,
         )
 
@@ -206,3 +206,32 @@ def test_inside_ansible(tmp_path: Path) -> None:
     assert "hunter2" not in "\n".join(summary)
     assert any(line.endswith("withheld because it may hold a secret") for line in summary)
     assert summary[-1] == "  2 of 2 hosts did not make it: bad, shy"
+
+
+def test_the_summary_lies_with_the_decisions_of_its_run(run: Run, tmp_path: Path) -> None:
+    place = tmp_path / "runs" / "20261130T180000Z"
+    (place / "node1").mkdir(parents=True)
+    gate = {"stage": "hardware", "verdict": "pass", "checks": [], "run": "20261130T180000Z"}
+    run.callback.v2_runner_on_ok(run.result("node1", f"{PREFIX}gate", gate))
+    for dest in ("/etc/passwd", str(place / "node1" / "hardware.json")):
+        run.callback.v2_runner_on_ok(run.result("node1", "ansible.builtin.fetch", {"dest": dest}))
+    run.end()
+    stored = place / "summary.json"
+    assert json.loads(stored.read_text()) == json.loads(run.file.read_text())
+    assert stat.S_IMODE(stored.stat().st_mode) == 0o600
+
+
+def test_check_mode_stores_no_summary_with_a_run(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "20261130T180000Z"
+    (place / "node1").mkdir(parents=True)
+    monkeypatch.setattr(context, "CLIARGS", ImmutableDict(extra_vars=(), check=True))
+    gate = {"stage": "hardware", "verdict": "pass", "checks": [], "run": "20261130T180000Z"}
+    run.callback.v2_runner_on_ok(run.result("node1", f"{PREFIX}gate", gate))
+    run.callback.v2_runner_on_ok(run.result("node1", "ansible.builtin.fetch", {"dest": str(place / "node1/x.json")}))
+    run.end()
+    assert not (place / "summary.json").exists()
+
+
+def test_a_host_that_a_playbook_may_miss_is_not_told(run: Run) -> None:
+    run.callback.v2_runner_on_unreachable(run.result("node1", "setup", {"msg": "no ssh"}, ignored=True))
+    assert run.callback._nodes == {}
