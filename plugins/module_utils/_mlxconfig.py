@@ -36,7 +36,9 @@ def parse_query(text: str) -> dict[str, Setting]:
         cells = match.group(2).split()
         if len(cells) == len(columns):
             values = dict(zip(columns, cells, strict=True))
-            settings[match.group(1)] = Setting(values.get("Current"), values["Next Boot"])
+            # Some releases print one column only, the value at work; it is then the next boot's too.
+            current = values.get("Current")
+            settings[match.group(1)] = Setting(current, values.get("Next Boot") or current or values["Default"])
     return settings
 
 

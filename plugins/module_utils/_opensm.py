@@ -23,6 +23,9 @@ _SMINFO = re.compile(
 )
 
 
+_STATES = {0: "SMINFO_NOTACT", 1: "SMINFO_DISCOVER", 2: "SMINFO_STANDBY", 3: "SMINFO_MASTER"}
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class SmInfo:
     """The subnet manager a port answers to."""
@@ -32,6 +35,14 @@ class SmInfo:
     activity: int
     priority: int
     state: str
+    code: int
+
+    @property
+    def contradiction(self) -> str | None:
+        """What is wrong with the state as sminfo gives it twice, as a number and in words; None when both agree."""
+        if _STATES.get(self.code) == self.state:
+            return None
+        return f"sminfo gives the state as {self.code} and as {self.state[:80]}, which do not belong together"
 
 
 def render(settings: Mapping[str, Any]) -> str:
@@ -71,8 +82,8 @@ def parse_sminfo(text: str) -> SmInfo | None:
     match = _SMINFO.search(text)
     if match is None:
         return None
-    lid, guid, activity, priority, _code, state = match.groups()
-    return SmInfo(int(lid), guid, int(activity), int(priority), state)
+    lid, guid, activity, priority, code, state = match.groups()
+    return SmInfo(int(lid), guid, int(activity), int(priority), state, int(code))
 
 
 def same_guid(one: str, other: str) -> bool:

@@ -354,6 +354,36 @@ def mlxlink(argv: list[str]) -> int:
     return 0
 
 
+_COUNTERS = (
+    "VL15_dropped",
+    "excessive_buffer_overrun_errors",
+    "link_downed",
+    "link_error_recovery",
+    "local_link_integrity_errors",
+    "port_rcv_constraint_errors",
+    "port_rcv_data",
+    "port_rcv_errors",
+    "port_rcv_packets",
+    "port_rcv_remote_physical_errors",
+    "port_rcv_switch_relay_errors",
+    "port_xmit_constraint_errors",
+    "port_xmit_data",
+    "port_xmit_discards",
+    "port_xmit_packets",
+    "port_xmit_wait",
+    "symbol_error",
+)
+# The kernel reads them from the standard's PortCounters, which saturate.
+_MOST = {"symbol_error": 0xFFFF, "link_downed": 0xFF}
+
+
+def kernel_counters(h: Hw) -> dict[str, int]:
+    """What the kernel shows in ports/1/counters of an HCA, by file name."""
+    port = h["port"]
+    values = {"symbol_error": int(port["symbol_errors"]), "link_downed": int(port["link_downed"])}
+    return {name: min(values.get(name, 0), _MOST.get(name, 0)) for name in _COUNTERS}
+
+
 _QOS_DEFAULT = {"trust": "pcp", "pfc": "0,0,0,0,0,0,0,0"}
 
 

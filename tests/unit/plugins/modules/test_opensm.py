@@ -7,11 +7,11 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils import _capture
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._opensm import (
     parse_settings,
     parse_sminfo,
@@ -124,7 +124,8 @@ NVIDIA = "routing_engine ar_updn\nmlnx_congestion_control 2\n"
         (NVIDIA, JOURNAL, "pass", "pass"),
         (NVIDIA, JOURNAL + ' Unrecognized token: "mlnx_congestion_control"\n', "pass", "fail"),
         ("routing_engine updn\nmlnx_congestion_control 1\n", JOURNAL, "fail", "fail"),
-        ("", JOURNAL, "fail", "fail"),
+        ("# nothing set\n", JOURNAL, "unknown", "unknown"),
+        ("", JOURNAL, "unknown", "unknown"),
     ],
 )
 def test_nvidias_opensm_is_held_to_its_configuration(
@@ -142,6 +143,10 @@ def test_nvidias_opensm_is_held_to_its_configuration(
         ({"systemctl": ""}, "service", "unknown"),
         ({"sminfo": ""}, "master", "unknown"),
         ({"sminfo": SMINFO.replace("state 3 SMINFO_MASTER", "state 2 SMINFO_STANDBY")}, "master", "fail"),
+        ({"sminfo": SMINFO.replace("state 3 ", "state 2 ")}, "master", "unknown"),
+        ({"sminfo": SMINFO.replace("SMINFO_MASTER", "SMINFO_STANDBY")}, "master", "unknown"),
+        ({"sminfo.rc": "1"}, "master", "unknown"),
+        ({"systemctl.rc": "1"}, "service", "unknown"),
         ({"ibstat": ""}, "master", "unknown"),
         ({"ibstat": "0x01\n"}, "master", "pass"),
         ({"journal": ""}, "config", "unknown"),
@@ -217,18 +222,16 @@ def test_configuration_is_proven_by_opensm_only(
 def test_live_journal_is_read_quietly_and_its_status_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
 
-    def fake(argv: list[str], timeout: float) -> Evidence:
+    def fake(argv: list[str], _timeout: float) -> Evidence:
         asked.append(argv)
         answers = {"systemctl": "ActiveState=active\nInvocationID=0123\n", "sminfo": SMINFO, "ibstat": "0x1\n"}
         if argv[0] == "journalctl":
             return Evidence("journalctl", 1, JOURNAL, "Failed to open files: No such file\n")
-        return Evidence(argv[0], 0, answers[argv[0]])
+        return Evidence(argv[0], 0, answers.get(argv[0], ""))
 
-    monkeypatch.setattr(subnet_manager_state._cli, "run", fake)
-    module = SimpleNamespace(
-        params={"timeout": 1.0, "unit": "opensm.service", "wait": 0.0, "config_path": "/no/opensm.conf"}
-    )
-    read = subnet_manager_state.read_live(module)
+    monkeypatch.setattr(_capture, "run", fake)
+    params = {"unit": "opensm.service", "wait": 0.0, "config_path": "/no/opensm.conf", "flavour": "opensm"}
+    read = subnet_manager_state.read(_capture.Source(None, 1.0), params)
     assert asked[-1] == ["journalctl", "--quiet", "--no-pager", "--output=cat", "_SYSTEMD_INVOCATION_ID=0123"]
     config = subnet_manager_state.judge(read, "opensm.service", "opensm")[-1]
     assert (config.check, config.verdict) == ("subnet_manager.config", "unknown")
@@ -238,3 +241,29 @@ def test_live_journal_is_read_quietly_and_its_status_counts(monkeypatch: pytest.
 def test_sminfo_of_any_length_is_no_answer() -> None:
     assert parse_sminfo(SMINFO.replace("lid 1 ", f"lid {'9' * 5000} ")) is None
     assert parse_sminfo(SMINFO.replace("490", "4294967295")) is not None
+
+
+def test_nvidias_configuration_that_cannot_be_read_is_unknown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = {**capture(tmp_path), "flavour": "nvidia"}
+    (tmp_path / "opensm.conf").unlink()
+    (tmp_path / "opensm.conf").mkdir()
+    outcome = outcome_of(subnet_manager_state, arguments, capsys)
+    assert verdicts(outcome) == {
+        "service": "pass",
+        "master": "pass",
+        "config": "pass",
+        "adaptive_routing": "unknown",
+        "congestion_control": "unknown",
+    }
+    assert outcome["checks"][3]["reason"] == f"captured {tmp_path}/opensm.conf: could not read: Is a directory"
+
+
+def test_the_answer_of_sminfo_alone_shows_the_master(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "f").write_text(SMINFO)
+    arguments = {"captured": str(tmp_path / "f"), "enforce": False, "evidence_dir": str(tmp_path)}
+    outcome = outcome_of(subnet_manager_state, arguments, capsys)
+    assert verdicts(outcome) == {"master": "pass"}
+    again = {"captured": str(tmp_path / "subnet_manager.json"), "enforce": False}
+    assert outcome_of(subnet_manager_state, again, capsys)["checks"] == outcome["checks"]
