@@ -15,9 +15,20 @@ from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._nvidia_topo imp
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import Check, unknown
 
 GATE = "cpu_idle"
+
+CHECKS: dict[str, str] = {
+    "cpu_idle.exit_latency": "No idle state the kernel may use takes longer to leave than the board profile or option "
+    "max_exit_latency_us allows, on every CPU.",
+    "cpu_idle.residency": "Between two readings no CPU has spent time in a state over that limit, whatever the disable "
+    "flags, the BIOS and the command line say.",
+    "cpu_idle.output": "The idle states can be read.",
+}
+
+Counters = dict[tuple[int, int], tuple[str, str]]
+"""Usage and time in microseconds, as printed, by CPU and number of the state."""
 _CPU = re.compile(r"cpu([0-9]{1,5})")
 _STATE = re.compile(r"state([0-9]{1,3})")
-_GREP = re.compile(r".*/cpu([0-9]{1,5})/cpuidle/state([0-9]{1,3})/(name|latency|disable):(.*)")
+_GREP = re.compile(r"(?:.*/)?cpu([0-9]{1,5})/cpuidle/state([0-9]{1,3})/(name|latency|disable|usage|time):(.*)")
 # Each of these keeps the kernel out of every state that needs an idle driver.
 _NO_DRIVER_WORDS = ("idle=poll", "idle=halt", "cpuidle.off=1", "intel_idle.max_cstate=0", "processor.max_cstate=0")
 _REMEDY = (
@@ -38,12 +49,16 @@ class State:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Idle:
-    """What the kernel offers: states by CPU (no entry: the CPU has no cpuidle directory), and the circumstances."""
+    """What the kernel offers: states by CPU (no entry: the CPU has no cpuidle directory), and the circumstances.
+
+    `counters` holds one reading of the counters, or two that were taken one after the other.
+    """
 
     cpus: dict[int, tuple[State, ...]]
     present: frozenset[int]
     driver: str
     cmdline: str
+    counters: tuple[Counters, ...] = ()
 
 
 def _text(path: Path) -> str:
@@ -59,13 +74,17 @@ def read_tree(sysfs: Path, cmdline: Path | None) -> Idle:
     if not root.is_dir():
         root = sysfs
     cpus: dict[int, tuple[State, ...]] = {}
+    counters: Counters = {}
     directories = {int(m[1]): path for path in root.glob("cpu[0-9]*") if (m := _CPU.fullmatch(path.name))}
     for number, path in directories.items():
-        states = [
-            State(int(m[1]), _text(state / "name"), _text(state / "latency"), _text(state / "disable"))
-            for state in (path / "cpuidle").glob("state[0-9]*")
-            if (m := _STATE.fullmatch(state.name))
-        ]
+        states = []
+        for state in (path / "cpuidle").glob("state[0-9]*"):
+            if not (m := _STATE.fullmatch(state.name)):
+                continue
+            states.append(State(int(m[1]), _text(state / "name"), _text(state / "latency"), _text(state / "disable")))
+            counted = _text(state / "usage"), _text(state / "time")
+            if any(counted):
+                counters[number, int(m[1])] = counted
         if states:
             cpus[number] = tuple(sorted(states, key=lambda s: s.index))
     online = number_set(_text(root / "online"))
@@ -74,7 +93,13 @@ def read_tree(sysfs: Path, cmdline: Path | None) -> Idle:
         online if online is not None else frozenset(directories),
         _text(root / "cpuidle/current_driver"),
         _text(cmdline) if cmdline else "",
+        (counters,) if counters else (),
     )
+
+
+def later(first: Idle, second: Idle) -> Idle:
+    """Return the second reading with the counters of both."""
+    return dataclasses.replace(second, counters=(*first.counters[:1], *second.counters[:1]))
 
 
 def dump(idle: Idle) -> str:
@@ -82,22 +107,36 @@ def dump(idle: Idle) -> str:
     groups: dict[tuple[State, ...], set[int]] = {}
     for cpu, states in idle.cpus.items():
         groups.setdefault(states, set()).add(cpu)
+    readings: list[dict[str, dict[str, tuple[str, str]]]] = []
+    for reading in idle.counters:
+        by_cpu: dict[str, dict[str, tuple[str, str]]] = {}
+        for (cpu, index), counted in sorted(reading.items()):
+            by_cpu.setdefault(str(cpu), {})[str(index)] = counted
+        readings.append(by_cpu)
     return json.dumps(
         {
             "driver": idle.driver,
             "cmdline": idle.cmdline,
             "present": format_set(idle.present),
             "cpus": {format_set(cpus): [dataclasses.asdict(s) for s in states] for states, cpus in groups.items()},
+            "counters": readings,
         }
     )
 
 
 def parse(text: str) -> Idle:
-    """Read a dump, or the output of grep over the sysfs files. Raises ValueError that says what cannot be read."""
+    """Read a dump, the output of grep over the sysfs files, or `cpupower idle-info`.
+
+    Raises ValueError that says what cannot be read.
+    """
     if text.lstrip().startswith("{"):
         return _parse_dump(text)
     if text.strip() and not text.endswith("\n"):
         raise ValueError("the last line is cut: it does not end in a newline")
+    if re.search(r"^\s*(Number of idle states:|CPUidle driver:)", text, re.MULTILINE):
+        return _parse_cpupower(text)
+    # What head and tail write over several files is turned into what grep writes.
+    text = re.sub(r"^==> (\S+) <==\n([^\n]*)\n", r"\1:\2\n", text, flags=re.MULTILINE)
     found: dict[int, dict[int, dict[str, str]]] = {}
     for line in text.splitlines():
         if match := _GREP.fullmatch(line.strip()):
@@ -114,7 +153,56 @@ def parse(text: str) -> Idle:
         )
         for cpu, states in found.items()
     }
-    return Idle(cpus, frozenset(cpus), "", "")
+    counters: Counters = {
+        (cpu, i): (s.get("usage", ""), s.get("time", ""))
+        for cpu, states in found.items()
+        for i, s in states.items()
+        if "usage" in s or "time" in s
+    }
+    return Idle(cpus, frozenset(cpus), "", "", (counters,) if counters else ())
+
+
+def _parse_cpupower(text: str) -> Idle:
+    """Read `cpupower idle-info`, which shows one CPU unless it is told `-c all`; only those it shows are judged."""
+    driver = ""
+    cpus: dict[int, list[dict[str, str]]] = {}
+    announced: dict[int, int] = {}
+    cpu = 0
+    for line in (raw.strip() for raw in text.splitlines()):
+        if match := re.fullmatch(r"CPUidle driver: (\S+)", line):
+            driver = match[1]
+        elif match := re.fullmatch(r"[Aa]nalyzing CPU ([0-9]{1,5}):", line):
+            cpu = int(match[1])
+            if cpu in cpus:
+                raise ValueError(f"CPU {cpu} is there twice")
+            cpus[cpu] = []
+        elif match := re.fullmatch(r"Number of idle states: ([0-9]{1,3})", line):
+            if cpu in announced:
+                raise ValueError(f"the number of idle states of CPU {cpu} is there twice")
+            announced[cpu] = int(match[1])
+        elif match := re.fullmatch(r"(\S[^:]*?)(\s+\(DISABLED\)\s*)?:", line):
+            cpus.setdefault(cpu, []).append({"name": match[1], "disable": "1" if match[2] else "0"})
+        elif match := re.fullmatch(r"(Latency|Usage|Duration): (\S+)", line):
+            state = cpus[cpu][-1] if cpus.get(cpu) else {}
+            if match[1] in state or not state:
+                raise ValueError(f"{line!r} belongs to no state")
+            state[match[1]] = match[2]
+    for number, states in cpus.items():
+        if announced.get(number, 0) != len(states):
+            raise ValueError(
+                f"{announced.get(number, 0)} idle states of CPU {number} are announced and {len(states)} described"
+            )
+    shown = {
+        n: tuple(State(i, s["name"], s.get("Latency", ""), s["disable"]) for i, s in enumerate(states))
+        for n, states in cpus.items()
+        if states
+    }
+    if not shown:
+        raise ValueError(f"no idle states in it: {text.strip()[:160]!r}")
+    counters: Counters = {
+        (n, i): (s.get("Usage", ""), s.get("Duration", "")) for n, states in cpus.items() for i, s in enumerate(states)
+    }
+    return Idle(shown, frozenset(shown), driver, "", (counters,))
 
 
 def _parse_dump(text: str) -> Idle:
@@ -143,7 +231,26 @@ def _parse_dump(text: str) -> Idle:
         present if present is not None else frozenset(cpus),
         str(data.get("driver", "")),
         str(data.get("cmdline", "")),
+        _parse_counters(data.get("counters")),
     )
+
+
+def _parse_counters(readings: Any) -> tuple[Counters, ...]:
+    """Read the counters of a dump; one without them was made before there were any."""
+    if readings is None:
+        return ()
+    if not isinstance(readings, list) or len(readings) > 2:
+        raise ValueError("the counters are no list of one or two readings")
+    found: list[Counters] = []
+    for reading in readings:
+        counters: Counters = {}
+        for cpu, states in reading.items() if isinstance(reading, dict) else [("", None)]:
+            for index, counted in states.items() if isinstance(states, dict) else [("", None)]:
+                if not (_is_number(cpu) and _is_number(index) and isinstance(counted, list) and len(counted) == 2):
+                    raise ValueError(f"the counters of CPU {cpu!r} cannot be read")
+                counters[int(cpu), int(index)] = str(counted[0]), str(counted[1])
+        found.append(counters)
+    return tuple(found)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -162,7 +269,7 @@ def _state(position: int, item: dict[str, Any]) -> State:
 
 def judge(idle: Idle, limit: int | float | None, limit_source: str) -> list[Check]:
     """Hold the exit latency of every state the kernel may use against the limit; a state's name decides nothing."""
-    name = f"{GATE}.exit_latency"
+    name = "cpu_idle.exit_latency"
     if limit is None:
         return [unknown(name, "all CPUs", "no limit is known")]
     if not idle.cpus:
@@ -198,7 +305,50 @@ def judge(idle: Idle, limit: int | float | None, limit_source: str) -> list[Chec
         checks.append(
             Check(name, f"CPU {format_set(set(idle.cpus))}", "pass", reason, worst, limit, "us", limit_source)
         )
+    return [*checks, *_residency(idle, limit, limit_source)] if len(idle.counters) == 2 else checks
+
+
+def _residency(idle: Idle, limit: int | float, limit_source: str) -> list[Check]:
+    """Judge the growth between two readings; with one reading nothing is said about it.
+
+    The kernel counts when a CPU leaves a state: one that sleeps through both readings is seen by its flag only.
+    """
+    name = "cpu_idle.residency"
+    first, second = idle.counters
+    grown: dict[str, dict[int, int]] = {}
+    unreadable: dict[str, set[int]] = {}
+    deep = 0
+    for cpu, states in idle.cpus.items():
+        for state in states:
+            if not _is_number(state.latency) or int(state.latency) <= limit:
+                continue
+            deep += 1
+            old, new = first.get((cpu, state.index)), second.get((cpu, state.index))
+            if old is None or new is None or not all(_is_counter(text) for text in (*old, *new)):
+                unreadable.setdefault(f"{state.name}: {old} and then {new}", set()).add(cpu)
+                continue
+            uses, time = int(new[0]) - int(old[0]), int(new[1]) - int(old[1])
+            if uses < 0 or time < 0:
+                unreadable.setdefault(f"{state.name} counts backwards: {old} and then {new}", set()).add(cpu)
+            elif uses or time:
+                grown.setdefault(state.name, {})[cpu] = time
+    checks: list[Check] = []
+    for what, cpus in unreadable.items():
+        reason = f"the counters of an idle state cannot be read, {what}"
+        checks.append(unknown(name, f"CPU {format_set(cpus)}", reason, _REMEDY, 0, limit_source))
+    for label, times in grown.items():
+        reason = f"{len(times)} of {len(idle.cpus)} CPUs were in {label}, which takes more than {limit:g} us to leave"
+        subject = f"CPU {format_set(set(times))}"
+        checks.append(Check(name, subject, "fail", reason, sum(times.values()), 0, "us", limit_source, _REMEDY))
+    if not checks:
+        every = f"CPU {format_set(set(idle.cpus))}"
+        reason = f"time spent between two readings in the {deep} states that take more than {limit:g} us to leave"
+        checks.append(Check(name, every, "pass", reason, 0, 0, "us", limit_source))
     return checks
+
+
+def _is_counter(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 21
 
 
 def _is_number(text: str) -> bool:
@@ -213,7 +363,7 @@ def words_without_driver(cmdline: str) -> list[str]:
 
 def _judge_without_states(idle: Idle, limit: int | float, limit_source: str) -> Check:
     """Judge a node whose CPUs have no idle states: proven only when the kernel says no driver and was told so."""
-    name = f"{GATE}.exit_latency"
+    name = "cpu_idle.exit_latency"
     words = words_without_driver(idle.cmdline)
     if idle.driver == "none" and words:
         reason = f"the kernel has no idle driver, as {' '.join(words)} on its command line asks for"

@@ -17,6 +17,11 @@ description:
     than the limit is a V(fail), whatever it is called. The offending CPUs are named as ranges.
   - Without any idle states the node passes only when the kernel says that it has no idle driver and its command
     line asks for that.
+  - The proof is a second reading after O(interval). Time that a CPU has spent meanwhile in a state over the limit is a
+    V(fail), also when the state's disable flag is set. The kernel counts when a CPU leaves a state, so a longer
+    interval finds more.
+  - Of O(captured) readings the growth is judged only when there are two of them. With one, C(cpu_idle.residency) is not
+    among the checks.
 extends_documentation_fragment:
   - ai_infra.gpu_rack.gate
 options:
@@ -24,8 +29,10 @@ options:
     description:
       - A directory that holds a copy of C(/sys) or of C(/sys/devices/system/cpu), optionally with C(cmdline)
         beside it, or a file.
-      - The file is a dump as this module stores it, or the output of C(grep .
-        /sys/devices/system/cpu/cpu*/cpuidle/state*/*).
+      - The file is a dump as this module stores it, the output of C(grep -r .
+        /sys/devices/system/cpu/cpu*/cpuidle/), or C(cpupower -c all idle-info). Without C(-c all) cpupower shows one
+        CPU, and only that one is judged.
+      - A directory may hold two such files, C(cpuidle-1.txt) and C(cpuidle-2.txt), taken one after the other.
     type: path
   profile:
     description: Board profile the limit is taken from.
@@ -37,6 +44,11 @@ options:
       - Longest accepted exit latency of an enabled state in microseconds, in place of the profile's 2.
       - C1 takes 1 to 2 microseconds on the servers H100 boards sit in, C1E up to 10, C6 more than 100.
     type: int
+  interval:
+    description:
+      - Seconds between the two readings of the counters. With V(0) there is one reading, and growth is not judged.
+    type: float
+    default: 0.5
   sysfs_root:
     description: Where sysfs is mounted.
     type: path
@@ -72,7 +84,7 @@ gate:
   type: str
   returned: always
 checks:
-  description: Every judged fact, C(cpu_idle.exit_latency) and C(.output).
+  description: Every judged fact, C(cpu_idle.exit_latency), C(cpu_idle.residency) and C(cpu_idle.output).
   type: list
   elements: dict
   returned: always
@@ -87,6 +99,8 @@ driver:
   returned: always
 """
 
+import dataclasses
+import time
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +113,7 @@ from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._cpuidle import 
     Idle,
     dump,
     judge,
+    later,
     parse,
     read_tree,
 )
@@ -108,39 +123,60 @@ ARGUMENT_SPEC = {
     **GATE_ARGS,
     "profile": {"type": "str", "choices": list(NAMES), "default": "hgx_h100_8"},
     "max_exit_latency_us": {"type": "int"},
+    "interval": {"type": "float", "default": 0.5},
     "sysfs_root": {"type": "path", "default": "/sys"},
     "cmdline": {"type": "path", "default": "/proc/cmdline"},
 }
 COMMAND = ("read", "sysfs", "cpuidle")
+FIRST = ("cpuidle-1.txt", "cpuidle.txt", "cpupower-idle-info.txt")
+SECOND = "cpuidle-2.txt"
 
 
 def read(params: dict[str, Any]) -> tuple[Idle | None, Evidence]:
     """Return the idle states and the reading; None when they could not be read."""
     captured = params["captured"]
-    if captured is None or Path(captured).is_dir():
-        root = Path(captured or params["sysfs_root"])
-        cmdline = Path(params["cmdline"])
-        if captured:
-            cmdline = next(
-                (p for p in (root / "cmdline", root.parent / "cmdline", root.parent / "proc/cmdline") if p.is_file()),
-                root / "cmdline",
-            )
-        idle = read_tree(root, cmdline)
-        return idle, Evidence(" ".join(COMMAND) if captured is None else f"captured {root}", 0, dump(idle))
+    if captured is None:
+        idle = read_tree(Path(params["sysfs_root"]), Path(params["cmdline"]))
+        if params["interval"]:
+            time.sleep(params["interval"])
+            idle = later(idle, read_tree(Path(params["sysfs_root"]), Path(params["cmdline"])))
+        return idle, _reading("", dump(idle))
+    root = Path(captured)
     source = Source(captured, params["timeout"])
-    evidence = source.read(COMMAND)
+    if root.is_dir() and not any((root / name).is_file() for name in FIRST):
+        places = (root / "cmdline", root.parent / "cmdline", root.parent / "proc/cmdline")
+        idle = read_tree(root, next((p for p in places if p.is_file()), places[0]))
+        return idle, _reading(captured, dump(idle))
+    evidence = source.read(COMMAND, *FIRST)
+    found, problem = _parsed(evidence)
+    if found is not None and root.is_dir() and (root / SECOND).is_file():
+        second, problem = _parsed(source.read(COMMAND, SECOND))
+        found = later(found, second) if second is not None else None
+    if found is None:
+        return None, dataclasses.replace(evidence, error=problem)
+    return found, _reading(captured, dump(found)) if root.is_dir() else evidence
+
+
+def _reading(captured: str, text: str) -> Evidence:
+    """Return the evidence of files that were read without a tool."""
+    command = " ".join(COMMAND)
+    return Evidence(f"captured {captured}" if captured else command, 0, text, stands_for=command, needed=True)
+
+
+def _parsed(evidence: Evidence) -> tuple[Idle | None, str | None]:
+    """Return the idle states of a text, or why they cannot be read."""
     if reason := refusal(evidence):
-        return None, Evidence(evidence.command, evidence.rc, evidence.stdout, "", None, reason)
+        return None, reason
     try:
-        return parse(evidence.stdout), evidence
+        return parse(evidence.stdout), None
     except ValueError as exc:
-        return None, Evidence(evidence.command, evidence.rc, evidence.stdout, "", None, str(exc))
+        return None, str(exc)
 
 
 def main() -> None:
     """Run the module."""
     module = AnsibleModule(ARGUMENT_SPEC, supports_check_mode=True)
-    check_numbers(module, not_negative=["max_exit_latency_us"])
+    check_numbers(module, not_negative=["max_exit_latency_us", "interval"])
     params = module.params
     limit, limit_source = params["max_exit_latency_us"], "option max_exit_latency_us"
     if limit is None:
@@ -151,7 +187,7 @@ def main() -> None:
         reason = evidence.error or "it could not be read"
         checks = [
             unknown(
-                f"{GATE}.output",
+                "cpu_idle.output",
                 "cpuidle",
                 reason,
                 "Give a copy of /sys, a stored dump, or the output of grep over the files.",

@@ -146,6 +146,9 @@ def _container_flags(rack: Rack, host: Node | Head) -> list[str]:
     # for iptables, SYS_TIME for chronyd's start, SYS_NICE for numactl.
     for capability in ("SYS_ADMIN", "NET_ADMIN", "SYS_TIME", "SYS_NICE"):
         flags += ["--cap-add", capability]
+    if _may_trace():
+        # On metal root may read every process's numa_maps. Left out where the machine itself may not.
+        flags += ["--cap-add", "SYS_PTRACE"]
     flags += ["--security-opt", "seccomp=unconfined", "--security-opt", "apparmor=unconfined"]
     # A private cgroup tree on v1 and v2 alike; on v2 /usr/local/lib/simrack/init makes it writable.
     flags += ["--cgroupns", "private"]
@@ -154,6 +157,13 @@ def _container_flags(rack: Rack, host: Node | Head) -> list[str]:
     if isinstance(host, Node):
         flags += ["--volume", f"{volume(rack, host.name)}:{HW_DIR}"]
     return flags
+
+
+def _may_trace() -> bool:
+    """Whether this machine has CAP_SYS_PTRACE (bit 19) to give."""
+    with open("/proc/self/status", encoding="ascii", errors="replace") as status:
+        bounding = next((line.split()[1] for line in status if line.startswith("CapBnd:")), "0")
+    return bool(int(bounding, 16) >> 19 & 1)
 
 
 def rack_identity(rack: Rack) -> str:

@@ -55,7 +55,7 @@ _USAGE = """usage: simhw COMMAND
   driver-installed VERSION  the driver package's postinst: load the driver if none is loaded
   driver-removed            the driver package's postrm
   chrony-started            after every start of chronyd: clock faults that live in its memory
-  tick                      let the counters of deep idle states grow
+  tick                      let the counters of deep idle states grow, show the engines' NUMA binding
   ntp-skew SECONDS          a time server that is wrong by so much
 """
 
@@ -246,7 +246,7 @@ def simhw(argv: list[str]) -> int:
         if command == "driver-installed" and len(args) == 1:
             if driver.loaded() is None:
                 driver.load(args[0])
-                host.nvidia_module(args[0])
+                host.driver_loaded(args[0])
             return host.apply_faults()
         if command == "driver-removed":
             return 0  # the module stays loaded until the next boot

@@ -15,9 +15,10 @@ import sys
 import time
 from typing import Any
 
-from simhw import cstates, driver, faults
+from simhw import cstates, driver, faults, mlx, numa
 from simhw import hw as store
 from simhw.hw import RUN_DIR, Hw
+from simhw.numa import expand
 
 GRUB_CFG = "/boot/grub/grub.cfg"
 SHIMS = "/usr/local/sbin"
@@ -47,14 +48,6 @@ def _run(*argv: str) -> subprocess.CompletedProcess[str]:
 def _put(file: str, text: str) -> None:
     with open(file, "w", encoding="utf-8") as f:
         f.write(text)
-
-
-def expand(cpus: str) -> list[int]:
-    result: list[int] = []
-    for part in cpus.split(","):
-        low, dash, high = part.partition("-")
-        result += range(int(low), int(high if dash else low) + 1)
-    return result
 
 
 def all_cpus(hw: Hw) -> list[int]:
@@ -289,6 +282,22 @@ def _module_tree(hw: Hw, cmdline: str) -> None:
     _bind(fake, "/sys/module")
 
 
+def driver_loaded(version: str) -> None:
+    """The driver was loaded in a running system: the module is there and the kernel log says so."""
+    nvidia_module(version)
+    uptime = time.clock_gettime(time.CLOCK_BOOTTIME)
+    with contextlib.suppress(FileNotFoundError), open(store.path(KMSG), "r+", encoding="utf-8") as f:
+        f.seek(0, os.SEEK_END)
+        f.write(f"[{uptime:12.6f}] {_driver_line(version)}\n")
+
+
+def _driver_line(version: str) -> str:
+    return (
+        f"NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  {version}  Release Build  "
+        "(dvs-builder@U22-I3-H04-01-2)"
+    )
+
+
 def nvidia_module(version: str | None) -> None:
     fake = store.path(RUN_DIR + "/sys/module")
     if version and os.path.isdir(fake):
@@ -401,13 +410,7 @@ def _kernel_log(hw: Hw, cmdline: str, version: str | None) -> None:
         if h.get("state") != "missing"
     ]
     if version:
-        lines.append(
-            (
-                9.102334,
-                f"NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  {version}  Release Build  "
-                "(dvs-builder@U22-I3-H04-01-2)",
-            )
-        )
+        lines.append((9.102334, _driver_line(version)))
     _put(KMSG, "".join(f"[{t:12.6f}] {text}\n" for t, text in lines))
 
 
@@ -445,6 +448,7 @@ def apply_faults() -> int:
         ("services", _apply_services),
         ("restart", _apply_restart),
         ("weights", _apply_weights),
+        ("counters", _apply_counters),
     )
     rc = 0
     for name, step in steps:
@@ -457,6 +461,16 @@ def apply_faults() -> int:
     os.makedirs(store.path(RUN_DIR), exist_ok=True)
     _put(store.path(APPLIED), json.dumps(now))
     return rc
+
+
+def _apply_counters(hw: Hw, _want: Hw, _had: Any) -> Any:
+    """The kernel's counters of RoCE ports; those of InfiniBand ports are the fabric's own (ibsim)."""
+    for h in hw["hcas"]:
+        place = store.path(f"{RUN_DIR}/sys/net/{h['netdev']}/device/infiniband/{h['name']}")
+        if os.path.isdir(place):
+            os.makedirs(f"{place}/ports/1/counters", exist_ok=True)
+            for name, value in mlx.kernel_counters(h).items():
+                _put(f"{place}/ports/1/counters/{name}", f"{value}\n")
 
 
 def _apply_xids(hw: Hw, want: Hw, had: Any) -> Any:
@@ -497,7 +511,8 @@ def _apply_cstates(hw: Hw, want: Hw, had: Any) -> Any:
                 write_states(place, states)
                 for number, s in enumerate(states):
                     if s["name"] == forced[cpu]:
-                        _put(f"{place}/cpuidle/state{number}/disable", "0\n")
+                        flag = "1" if int(cpu) in hw["cstates"].get("ignores_flag", []) else "0"
+                        _put(f"{place}/cpuidle/state{number}/disable", f"{flag}\n")
             else:
                 write_states(place, states)
                 for number in range(len(states)):  # as the neighbour has it: the runtime setting of the whole node
@@ -556,24 +571,29 @@ def _deep_states(base: str) -> list[list[str]]:
 
 
 def tick(once: bool = False) -> int:
-    """Idle CPUs spend their time in the deepest enabled state: let its counters grow."""
+    """Idle CPUs spend their time in the deepest enabled state: let its counters grow.
+
+    In between, what the kernel says about the engines' processes is made (simhw.numa).
+    """
     period = 2.0
+    # Deep states change with the next boot or fault, and both start this again.
     cpus = _deep_states(store.path(RUN_DIR + "/sys/cpu"))
-    # Without a deep state there is nothing to count until the next boot or fault, and both start this again.
-    while cpus:
+    awake = {str(c) for c in store.effective()["cstates"].get("ignores_flag", [])}
+    while True:
         for states in cpus:
             for place in states:
                 try:
-                    if _read(f"{place}/disable") == b"0":
+                    if _read(f"{place}/disable") == b"0" or place.split("/")[-3][3:] in awake:
                         _add(f"{place}/usage", 300)
                         _add(f"{place}/time", int(period * 950000))
                         break
                 except (OSError, ValueError):
                     continue  # the state is being rewritten, or somebody wrote nonsense into it
         if once:
-            break
-        time.sleep(period)
-    return 0
+            return 0
+        for _half in range(2):
+            numa.refresh()
+            time.sleep(period / 2)
 
 
 _DROP = ("-p", "udp", "--dport", "123", "-m", "comment", "--comment", "simhw", "-j", "DROP")
@@ -871,6 +891,8 @@ def journalctl(argv: list[str]) -> int:
             )
         elif form == "cat":
             print(text)
+        elif form == "short-monotonic":
+            print(f"[{seconds:12.6f}] {name} kernel: {text}")
         elif form.startswith("short-iso"):
             print(f"{time.strftime('%Y-%m-%dT%H:%M:%S+0000', time.gmtime(when))} {name} kernel: {text}")
         else:
@@ -952,7 +974,9 @@ def numactl(argv: list[str]) -> int:
     real = "/usr/bin/numactl"
     if hw["numactl"].get("unbound") or not bind:
         os.execvp(rest[0], rest)
-    # Only node 0 exists under the simulation: every binding lands there, but it is a real one.
+    # Only node 0 exists under the simulation: every binding lands there, but it is a real one. This note tells what was
+    # asked for, and what the kernel would say of it is made from that.
+    os.environ[numa.NOTE] = numa.note(bind)
     options = []
     if "--cpunodebind" in bind or "--physcpubind" in bind:
         options.append("--cpunodebind=0")

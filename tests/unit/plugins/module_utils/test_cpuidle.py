@@ -13,6 +13,7 @@ from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._cpuidle import 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+FIXTURES = Path(__file__).parents[2] / "fixtures"
 POLL, C1, C1E = State(0, "POLL", "0", "0"), State(1, "C1", "1", "0"), State(2, "C1E", "2", "0")
 C6, C6_OFF = State(3, "C6", "290", "0"), State(3, "C6", "290", "1")
 
@@ -111,6 +112,16 @@ def test_output_of_grep_is_read() -> None:
     ]
 
 
+def test_output_of_head_and_relative_paths() -> None:
+    base = "cpu3/cpuidle/state1"
+    files = (("name", "C6"), ("latency", "290"), ("disable", "0"), ("usage", "5"), ("time", "7"))
+    head = "\n".join(f"==> /sys/devices/system/cpu/{base}/{name} <==\n{value}\n" for name, value in files)
+    grep = "".join(f"{base}/{name}:{value}\n" for name, value in files)
+    assert cpuidle.parse(head) == cpuidle.parse(grep)
+    assert verdicts(cpuidle.parse(grep)) == [("CPU 3", "fail", 290)]
+    assert cpuidle.parse(grep).counters == ({(3, 1): ("5", "7")},)
+
+
 @pytest.mark.parametrize("text", ["", "hello", "{", "{}", '{"cpus": {"x": []}}', '{"cpus": {"0": [1]}}', "[" * 5000])
 def test_text_that_holds_no_states_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
@@ -153,3 +164,65 @@ def test_text_that_can_be_read_in_two_ways_is_refused(text: str, reason: str) ->
 @pytest.mark.parametrize("lines", [("name:C1", "disable:0"), ("latency:1", "disable:0")], ids=["latency", "name"])
 def test_a_state_without_name_or_latency_is_unknown(lines: tuple[str, ...]) -> None:
     assert [c.verdict for c in cpuidle.judge(cpuidle.parse(_grep(*lines)), 2, "profile")] == ["unknown"]
+
+
+def counted(*readings: dict[tuple[int, int], tuple[str, str]]) -> Idle:
+    states = {0: (POLL, C1, C6_OFF), 1: (POLL, C1, C6_OFF)}
+    return Idle(states, frozenset(states), "intel_idle", "", readings)
+
+
+STILL = {(cpu, 3): ("10", "5000") for cpu in (0, 1)}
+RESIDENCY = {
+    "nothing grows": (counted(STILL, STILL), ("CPU 0-1", "pass", 0)),
+    "a disabled state grows": (counted(STILL, {**STILL, (1, 3): ("12", "7500")}), ("CPU 1", "fail", 2500)),
+    "only its use grows": (counted(STILL, {**STILL, (1, 3): ("11", "5000")}), ("CPU 1", "fail", 0)),
+    "a shallow state may grow": (
+        counted({**STILL, (0, 1): ("1", "1")}, {**STILL, (0, 1): ("9", "9")}),
+        ("CPU 0-1", "pass", 0),
+    ),
+    "backwards": (counted(STILL, {**STILL, (1, 3): ("9", "5000")}), ("CPU 1", "unknown", None)),
+    "not readable": (counted(STILL, {**STILL, (1, 3): ("10", "")}), ("CPU 1", "unknown", None)),
+    "gone": (counted(STILL, {(0, 3): ("10", "5000")}), ("CPU 1", "unknown", None)),
+}
+
+
+@pytest.mark.parametrize(("found", "wanted"), RESIDENCY.values(), ids=RESIDENCY.keys())
+def test_residency_between_two_readings(found: Idle, wanted: tuple[str, str, object]) -> None:
+    checks = [c for c in cpuidle.judge(found, 2, "test") if c.check == "cpu_idle.residency"]
+    assert [(c.subject, c.verdict, c.value) for c in checks] == [wanted]
+    assert cpuidle.parse(cpuidle.dump(found)) == found
+
+
+def test_one_reading_says_nothing_about_growth() -> None:
+    assert {c.check for c in cpuidle.judge(counted(STILL), 2, "test")} == {"cpu_idle.exit_latency"}
+
+
+def test_two_trees(tmp_path: Path) -> None:
+    root = make_tree(tmp_path, 2, None)
+    base = root / "devices/system/cpu/cpu1/cpuidle/state3"
+    for name, value in (("usage", "7"), ("time", "900")):
+        for cpu in (0, 1):
+            (root / f"devices/system/cpu/cpu{cpu}/cpuidle/state3/{name}").write_text(value + "\n")
+    first = cpuidle.read_tree(root, None)
+    (base / "time").write_text("1900\n")
+    found = cpuidle.later(first, cpuidle.read_tree(root, None))
+    assert ("CPU 1", "fail", 1000) in verdicts(found)
+
+
+CPUPOWER = (FIXTURES / "cpupower-6.1-idle-info.txt").read_text()
+
+
+def test_cpupower_idle_info() -> None:
+    found = cpuidle.parse(CPUPOWER)
+    assert found.driver == "intel_idle"
+    assert found.cpus == {0: (POLL, C1, C1E, C6_OFF)}
+    assert verdicts(found) == [("CPU 0", "pass", 2)]
+    assert verdicts(cpuidle.parse(CPUPOWER.replace("C6 (DISABLED) :", "C6:"))) == [("CPU 0", "fail", 290)]
+    two = CPUPOWER + CPUPOWER[CPUPOWER.index("analyzing") :].replace("CPU 0", "CPU 1").replace(" (DISABLED) ", "")
+    assert verdicts(cpuidle.parse(two)) == [("CPU 1", "fail", 290)]
+
+
+@pytest.mark.parametrize("size", range(1, len(CPUPOWER) - 1, 7))
+def test_a_cut_report_of_cpupower_never_passes(size: int) -> None:
+    with contextlib.suppress(ValueError):
+        assert "pass" not in [v for _subject, v, _value in verdicts(cpuidle.parse(CPUPOWER[:size]))]

@@ -1,0 +1,480 @@
+# Copyright (c) 2026, The ai_infra.gpu_rack authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Where a unit's running processes may run and where their memory is. Pure functions, they never raise on a text.
+
+What counts as a process's memory: pages it has to itself or shares with its own workers (heap, stack, anonymous
+mappings, shared memory, huge pages). Pages of files (libraries, mapped weights) are the page cache's: whoever read the
+file first decides where they are, so they say nothing about this process.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._nvidia_topo import format_set, number_set
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import Check, Verdict, unknown
+
+CHECKS: dict[str, str] = {
+    "numa_binding.unit": "The unit of every inference unit is active and has processes.",
+    "numa_binding.cpus": "The CPUs each process of the unit may run on are within the unit's CPU set, which the gate "
+    "inference_units derived.",
+    "numa_binding.policy": "The memory of each process is bound to the unit's NUMA node, by the policy of its mappings "
+    "or by its cpuset.",
+    "numa_binding.local_memory": "The share of the process's own pages on the unit's NUMA node is at least option "
+    "min_local; 78 % was seen where binding came too late (NVIDIA/TensorRT-LLM 18117).",
+}
+
+MIN_LOCAL = 0.95
+_LIMIT_SOURCE = "inference_units"
+_REMEDY = (
+    "Start the engine under numactl in its unit (role vllm_iu, binding unit); a later taskset leaves memory behind."
+)
+
+# Files without a disk behind them: memory of the process all the same.
+_MEMORY_FILES = re.compile(r"/dev/shm/|/dev/zero|/dev/hugepages|/memfd:|/SYSV|/anon_hugepage|memfd:")
+_MAP = re.compile(r"([0-9a-f]{1,16}) ([a-z]\S*)((?: \S+)*)\s*")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Unit:
+    """What a unit's processes are held against; None: not known."""
+
+    name: str
+    cpus: frozenset[int] | None
+    node: int | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Status:
+    """What /proc/PID/status says about a process; None: the line is not there or cannot be read."""
+
+    name: str
+    cpus: frozenset[int] | None
+    mems: frozenset[int] | None
+    kernel_thread: bool
+    cut: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Memory:
+    """Kilobytes of a process's own memory by NUMA node, the policies of those mappings, and lines not understood."""
+
+    local: dict[int, int]
+    policies: dict[str, int]
+    problems: tuple[str, ...]
+    lines: int
+
+    @property
+    def total(self) -> int:
+        """Kilobytes on all nodes."""
+        return sum(self.local.values())
+
+
+def parse_status(text: str) -> Status:
+    """Read /proc/PID/status."""
+    fields: dict[str, str] = {}
+    for line in text.splitlines():
+        name, colon, value = line.partition(":")
+        if colon:
+            fields.setdefault(name.strip(), value.strip())
+    return Status(
+        fields.get("Name", ""),
+        number_set(fields.get("Cpus_allowed_list")),
+        number_set(fields.get("Mems_allowed_list")),
+        "State" in fields and "VmSize" not in fields,
+        bool(text) and not text.endswith("\n"),
+    )
+
+
+def parse_numa_maps(text: str) -> Memory:
+    """Read /proc/PID/numa_maps. Page counts are in pages of the line's own size."""
+    local: dict[int, int] = {}
+    policies: dict[str, int] = {}
+    problems: list[str] = []
+    lines = [line for line in text.splitlines() if line.strip()]
+    if text and not text.endswith("\n"):
+        problems.append(f"the last line is cut off: {_shown(lines[-1] if lines else text)}")
+    for line in lines:
+        match = _MAP.fullmatch(
+            line.replace("prefer (many)", "prefer_many").replace("weighted interleave", "interleave")
+        )
+        if match is None:
+            problems.append(f"a line cannot be read: {_shown(line)}")
+            continue
+        words = match[3].split()
+        counts = {int(m[1]): int(m[2]) for w in words if (m := re.fullmatch(r"N([0-9]{1,4})=([0-9]{1,15})", w))}
+        fields = dict(w.split("=", 1) for w in words if "=" in w)
+        pages = sum(counts.values())
+        if not pages:
+            if _number(fields.get("anon")):
+                problems.append(f"a line has pages and no node: {_shown(line)}")
+            continue
+        file = fields.get("file", "")
+        anon = _number(fields.get("anon"))
+        if file and not _MEMORY_FILES.match(file) and "huge" not in words and anon != pages:
+            continue
+        if anon is not None and anon > pages:
+            problems.append(f"a line has more anonymous pages than pages: {_shown(line)}")
+            continue
+        size = _number(fields.get("kernelpagesize_kB")) or (2048 if "huge" in words else 4)
+        policies[match[2]] = policies.get(match[2], 0) + pages * size
+        for node, count in counts.items():
+            local[node] = local.get(node, 0) + count * size
+    return Memory(local, policies, tuple(problems), len(lines))
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and re.fullmatch(r"[0-9]{1,15}", text) else None
+
+
+def _shown(text: str) -> str:
+    return repr(text.strip()[:160])
+
+
+def judge_process(
+    unit: Unit, subject: str, status: str | None, numa_maps: str | None, min_local: float = MIN_LOCAL
+) -> list[Check]:
+    """Judge one process by its two files. None: not read and not judged; a text with '!' says why it was not read."""
+    read = None if status is None or status.startswith("!") else parse_status(status)
+    label = f"{unit.name} {subject}" + (f" ({read.name})" if read is not None and read.name else "")
+    checks: list[Check] = []
+    if status is not None:
+        reason = status[1:] if read is None else _status_problem(read)
+        checks.append(cpus_check(unit, label, read.cpus if read else None, reason))
+    if numa_maps is None:
+        # Several allowed nodes show nothing either way.
+        if (
+            read is not None
+            and read.mems
+            and unit.node is not None
+            and (len(read.mems) == 1 or unit.node not in read.mems)
+        ):
+            checks.append(policy_check(unit, label, {}, read.mems))
+        return checks
+    if numa_maps.startswith("!"):
+        reasons = numa_maps[1:]
+        return [
+            *checks,
+            unknown("numa_binding.policy", label, reasons, _REMEDY, unit.node, _LIMIT_SOURCE),
+            unknown("numa_binding.local_memory", label, reasons, _REMEDY, min_local, "option min_local"),
+        ]
+    memory = parse_numa_maps(numa_maps)
+    problem = memory.problems[0] if memory.problems else None
+    if problem is None and not memory.lines:
+        problem = "numa_maps is empty: a kernel thread, or a process that is just starting or ending"
+    if problem is None and not memory.total:
+        problem = "no page of its own is listed, so nothing is proven"
+    checks.append(policy_check(unit, label, memory.policies, read.mems if read else None, problem))
+    checks.append(_memory_check(unit, label, memory, min_local, problem))
+    return checks
+
+
+def _status_problem(read: Status) -> str | None:
+    if read.cut:
+        return "its status is cut off"
+    if read.cpus is None:
+        return "its status has no Cpus_allowed_list that can be read"
+    return "it is a kernel thread or has just ended" if read.kernel_thread else None
+
+
+def cpus_check(unit: Unit, subject: str, cpus: frozenset[int] | None, problem: str | None = None) -> Check:
+    """Judge the CPUs a process may run on."""
+    limit = format_set(unit.cpus) if unit.cpus else None
+    if problem is not None or cpus is None:
+        reason = problem or "its CPUs cannot be read"
+        return unknown("numa_binding.cpus", subject, reason, _REMEDY, limit, _LIMIT_SOURCE)
+    if unit.cpus is None:
+        reason = "no CPU set is known to hold it against"
+        return Check(
+            "numa_binding.cpus", subject, "unknown", reason, format_set(cpus), None, "", "", "Give option cpus."
+        )
+    outside = cpus - unit.cpus
+    reason = f"it may run on CPUs of others: {format_set(outside)}" if outside else "CPUs it may run on"
+    return Check(
+        "numa_binding.cpus",
+        subject,
+        "fail" if outside else "pass",
+        reason,
+        format_set(cpus),
+        limit,
+        "",
+        _LIMIT_SOURCE,
+        _REMEDY if outside else "",
+    )
+
+
+def policy_check(
+    unit: Unit,
+    subject: str,
+    policies: Mapping[str, int],
+    mems: frozenset[int] | None,
+    problem: str | None = None,
+) -> Check:
+    """Judge what decides where memory comes from: the cpuset's nodes, or the policy of every mapping.
+
+    numactl sets a policy and leaves Mems_allowed alone, so several allowed nodes are no fault by themselves.
+    """
+    name, limit = "numa_binding.policy", None if unit.node is None else f"bind:{unit.node}"
+    if unit.node is None:
+        return unknown(name, subject, "no NUMA node is known to hold it against", "Give option node.")
+    allowed = f"Mems_allowed {format_set(mems)}" if mems is not None else None
+    if mems is not None and unit.node not in mems:
+        reason = "its cpuset has no memory of this node"
+        return Check(name, subject, "fail", reason, allowed, limit, "", _LIMIT_SOURCE, _REMEDY)
+    if mems is not None and len(mems) == 1:
+        reason = "its cpuset has only this node's memory"
+        return Check(name, subject, "pass", reason, allowed, limit, "", _LIMIT_SOURCE)
+    if problem is not None or not policies:
+        reason = problem or "memory of several nodes is allowed and the policy of its mappings was not read"
+        return Check(name, subject, "unknown", reason, allowed, limit, "", _LIMIT_SOURCE, _REMEDY)
+    other = {policy: size for policy, size in policies.items() if not _bound(policy, unit.node)}
+    if not other:
+        return Check(name, subject, "pass", "policy of its mappings", ", ".join(policies), limit, "", _LIMIT_SOURCE)
+    # Local and preferred memory is this node's until it is full; another node's name is a wrong binding.
+    wrong = {policy: size for policy, size in other.items() if not _lenient(policy, unit.node)}
+    worst = max(wrong or other, key=lambda policy: other[policy])
+    share = 100 * sum((wrong or other).values()) / sum(policies.values())
+    what = "in mappings of another policy" if wrong else "not bound, it is local only as long as the node has room"
+    verdict: Verdict = "fail" if wrong else "warn"
+    reason = f"{share:.1f} % of its memory is {what}"
+    return Check(name, subject, verdict, reason, worst, limit, "", _LIMIT_SOURCE, _REMEDY)
+
+
+def _lenient(policy: str, node: int) -> bool:
+    return policy in ("default", "local") or re.fullmatch(rf"prefer(=[a-z|]+)?:{node}", policy) is not None
+
+
+def _bound(policy: str, node: int) -> bool:
+    """Tell whether a policy takes memory of this node only. A mode flag may stand between the name and the nodes."""
+    found = re.fullmatch(r"bind(?:=[a-z|]+)?:([0-9,-]+)", policy)
+    return found is not None and number_set(found[1]) == frozenset({node})
+
+
+def _memory_check(unit: Unit, subject: str, memory: Memory, min_local: float, problem: str | None) -> Check:
+    name, source = "numa_binding.local_memory", "option min_local"
+    limit = round(100 * min_local, 2)
+    if problem is not None:
+        return unknown(name, subject, problem, _REMEDY, limit, source)
+    if unit.node is None:
+        return unknown(name, subject, "no NUMA node is known to hold it against", "Give option node.", limit, source)
+    share = 100 * memory.local.get(unit.node, 0) / memory.total
+    good = share >= 100 * min_local
+    where = ", ".join(f"node {node}: {size / 1024:.1f} MiB" for node, size in sorted(memory.local.items()))
+    return Check(
+        name,
+        subject,
+        "pass" if good else "fail",
+        f"share of its own memory on node {unit.node} ({where})",
+        round(share, 2),
+        limit,
+        "%",
+        source,
+        "" if good else _REMEDY,
+    )
+
+
+# --- other tools that tell the same
+
+
+def kind(text: str) -> str:
+    """Tell which report one captured text is."""
+    if re.search(r"^pid [0-9]+'s (current|new) affinity list: ", text, re.MULTILINE):
+        return "taskset"
+    if re.search(r"^(physcpubind|nodebind|membind): ", text, re.MULTILINE):
+        return "numactl"
+    if re.search(r"^available: [0-9]+ nodes ", text, re.MULTILINE):
+        return "hardware"
+    if "Per-node process memory usage" in text:
+        return "numastat"
+    if re.search(r"^(Cpus_allowed|Mems_allowed|Name|Pid)\w*:\s", text, re.MULTILINE):
+        return "status"
+    return "numa_maps"
+
+
+def judge_text(unit: Unit, text: str, min_local: float = MIN_LOCAL) -> list[Check]:
+    """Judge one captured file by what it can show."""
+    form = kind(text)
+    if form == "taskset":
+        return _taskset(unit, text)
+    if form == "numactl":
+        return _numactl(unit, text)
+    if form == "hardware":
+        return [_hardware(unit, text)]
+    if form == "numastat":
+        return [_memory_check(unit, f"{unit.name} process", *_numastat(text, min_local))]
+    if form == "status":
+        return judge_process(unit, "process", text, None, min_local)
+    return judge_process(unit, "process", None, text, min_local)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Hardware:
+    """What `numactl --hardware` says: CPUs and MB of each NUMA node, and the distances from it."""
+
+    announced: int | None
+    cpus: dict[int, frozenset[int]]
+    size_mb: dict[int, int]
+    free_mb: dict[int, int]
+    distances: dict[int, tuple[int, ...]]
+
+
+def parse_hardware(text: str) -> Hardware:
+    """Read `numactl --hardware`."""
+    announced = re.search(r"^available: ([0-9]{1,4}) nodes ", text, re.MULTILINE)
+    cpus: dict[int, frozenset[int]] = {}
+    for match in re.finditer(r"^node ([0-9]{1,4}) cpus:((?: [0-9]{1,5})*) *$", text, re.MULTILINE):
+        cpus.setdefault(int(match[1]), frozenset(int(c) for c in match[2].split()))
+    numbers: dict[str, dict[int, int]] = {"size": {}, "free": {}}
+    for match in re.finditer(r"^node ([0-9]{1,4}) (size|free): ([0-9]{1,12}) MB *$", text, re.MULTILINE):
+        numbers[match[2]].setdefault(int(match[1]), int(match[3]))
+    distances = {
+        int(match[1]): tuple(int(d) for d in match[2].split())
+        for match in re.finditer(r"^ *([0-9]{1,4}): ((?: *[0-9]{1,4})+) *$", text, re.MULTILINE)
+    }
+    return Hardware(int(announced[1]) if announced else None, cpus, numbers["size"], numbers["free"], distances)
+
+
+def _hardware(unit: Unit, text: str) -> Check:
+    """Hold a unit's CPUs against the node's; what a process does is not in this report."""
+    name, subject = "numa_binding.cpus", f"{unit.name} node {unit.node}"
+    read = parse_hardware(text)
+    if read.announced != len(read.cpus) or set(read.size_mb) != set(read.cpus) or not text.endswith("\n"):
+        reason = (
+            f"{read.announced} nodes are announced, CPUs of {len(read.cpus)} and memory of {len(read.size_mb)} listed"
+        )
+        return unknown(name, subject, reason, "Run numactl --hardware again.")
+    if unit.node is None or unit.cpus is None:
+        return unknown(name, subject, "numactl --hardware shows no process: give options node and cpus", "")
+    own = read.cpus.get(unit.node)
+    if own is None or not own or not read.size_mb.get(unit.node):
+        reason = "the node is not there, or has no CPUs or no memory"
+        value = f"nodes {format_set(set(read.cpus))}"
+        return Check(name, subject, "fail", reason, value, f"node {unit.node}", "", "option node", _REMEDY)
+    outside = unit.cpus - own
+    reason = f"these CPUs are not the node's: {format_set(outside)}" if outside else "CPUs of the node"
+    verdict: Verdict = "fail" if outside else "pass"
+    return Check(name, subject, verdict, reason, format_set(own), format_set(unit.cpus), "", "option cpus")
+
+
+def parse(text: str) -> dict[str, Any]:
+    """Return the values of any of the reports by name, for whoever wants numbers and no verdict."""
+    form = kind(text)
+    if form == "hardware":
+        hardware = parse_hardware(text)
+        lists = {node: format_set(cpus) for node, cpus in hardware.cpus.items()}
+        values = {**dataclasses.asdict(hardware), "cpus": lists, "nodes": hardware.announced}
+        values["distances"] = {node: list(row) for node, row in hardware.distances.items()}
+        return values
+    if form == "taskset":
+        found = re.findall(r"^pid ([0-9]+)'s (?:current|new) affinity list: (\S+)$", text, re.MULTILINE)
+        return {"cpus": dict(found)}
+    if form == "numactl":
+        fields = dict(re.findall(r"^([a-z ]+): *(.*?) *$", text, re.MULTILINE))
+        return {name.replace(" ", "_"): value for name, value in fields.items()}
+    if form == "numastat":
+        memory, _limit, problem = _numastat(text, MIN_LOCAL)
+        return {"kilobytes": memory.local, "total": memory.total, "problem": problem}
+    if form == "status":
+        status = parse_status(text)
+        cpus, mems = (format_set(v) if v is not None else None for v in (status.cpus, status.mems))
+        return {"name": status.name, "cpus": cpus, "mems": mems}
+    maps = parse_numa_maps(text)
+    return {
+        "kilobytes": maps.local,
+        "total": maps.total,
+        "policies": maps.policies,
+        "problem": maps.problems[0] if maps.problems else None,
+    }
+
+
+def _taskset(unit: Unit, text: str) -> list[Check]:
+    """Read `taskset -pc` (with -a a line for each thread)."""
+    checks: list[Check] = []
+    for line in (x.strip() for x in text.splitlines() if x.strip()):
+        match = re.fullmatch(r"pid ([0-9]{1,10})'s (?:current|new) affinity list: (\S+)", line)
+        if match is None:
+            checks.append(cpus_check(unit, unit.name, None, f"a line cannot be read: {_shown(line)}"))
+        else:
+            checks.append(cpus_check(unit, f"{unit.name} pid {match[1]}", number_set(match[2])))
+    if not text.endswith("\n"):
+        checks.append(cpus_check(unit, unit.name, None, "the last line is cut off"))
+    return checks
+
+
+def _numastat(text: str, min_local: float) -> tuple[Memory, float, str | None]:
+    """Read `numastat -p PID`, in MB by node. Its row Private holds pages of private files too."""
+    nodes: list[int] = []
+    rows: dict[str, list[float]] = {}
+    reports = 0
+    for line in text.splitlines():
+        words = line.split()
+        reports += line.startswith("Per-node process memory usage")
+        if words[:1] == ["Node"]:
+            nodes += [int(n) for n in re.findall(r"Node ([0-9]{1,4})", line)]
+        elif words[:1] and words[0] in ("Huge", "Heap", "Stack", "Private", "Total"):
+            numbers = [float(w) for w in words[1:] if re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,6})?", w)]
+            rows.setdefault(words[0], []).extend(numbers)
+    total = rows.get("Total", [])
+    count = len(nodes)
+    # The last column is the sum; with many nodes the tables follow one another.
+    own = [row for name, row in rows.items() if name != "Total"]
+    problem: str | None = None
+    if (
+        reports != 1
+        or not count
+        or len(total) != count + 1
+        or any(len(row) != count + 1 for row in own)
+        or len(own) < 3
+    ):
+        problem = f"the table of numastat is not whole: {_shown(text)}"
+    elif abs(sum(total[:-1]) - total[-1]) > 0.05 * count + 0.001 * total[-1] or not total[-1]:
+        problem = f"its sums are wrong or nothing is counted: total {total}"
+    local = {node: int(1024 * total[i]) for i, node in enumerate(nodes)} if problem is None else {}
+    if problem is None and not sum(local.values()):
+        problem = "no page of its own is listed, so nothing is proven"
+    return Memory(local, {}, (), len(rows)), min_local, problem
+
+
+def _numactl(unit: Unit, text: str) -> list[Check]:
+    """Read `numactl --show`, which tells about the process that ran it."""
+    fields: dict[str, str] = {}
+    for line in text.splitlines():
+        name, colon, value = line.partition(":")
+        if colon:
+            fields.setdefault(name.strip(), value.strip())
+    label = f"{unit.name} process"
+    cpus = number_set(",".join(fields.get("physcpubind", "").split()))
+    mems = number_set(",".join(fields.get("membind", "").split()))
+    cut = None if text.endswith("\n") else "the last line is cut off"
+    checks = [cpus_check(unit, label, cpus, cut)]
+    policy = fields.get("policy", "")
+    if mems is None or not re.fullmatch(r"default|bind|preferred|interleave|local|prefer-many", policy):
+        checks.append(policy_check(unit, label, {}, None, cut or "policy or membind cannot be read"))
+        return checks
+    preferred = fields.get("preferred node", "")
+    told = {"preferred": f"prefer:{preferred}", "bind": f"bind:{format_set(mems)}"}.get(policy, policy)
+    checks.append(policy_check(unit, label, {told: 1}, mems, cut))
+    return checks
+
+
+def unit_check(unit: str, state: Mapping[str, str], processes: Sequence[int], problem: str | None) -> Check:
+    """Judge whether there is anything to look at: the service is active and has processes."""
+    subject, wanted = f"{unit} vllm@{unit}.service", "active with processes"
+    remedy = f"See journalctl -u vllm@{unit} and systemctl status vllm@{unit}."
+    if problem is not None or "ActiveState" not in state:
+        reason = problem or "systemd printed no ActiveState"
+        return unknown("numa_binding.unit", subject, reason, remedy, wanted, _LIMIT_SOURCE)
+    active = state["ActiveState"]
+    if active != "active":
+        reason = "the unit does not run, so its binding is not proven"
+        return Check("numa_binding.unit", subject, "fail", reason, active, wanted, "", _LIMIT_SOURCE, remedy)
+    main = _number(state.get("MainPID")) or 0
+    if not processes or (main and main not in processes):
+        missing = f"its main process {main} is not among them" if processes else "it lists none"
+        reason = f"the unit is active and the list of its processes cannot be right: {missing}"
+        return unknown("numa_binding.unit", subject, reason, remedy, wanted, _LIMIT_SOURCE)
+    value = f"active, {len(processes)} processes"
+    return Check("numa_binding.unit", subject, "pass", "the running unit", value, wanted, "", _LIMIT_SOURCE)
