@@ -13,7 +13,13 @@ options:
   captured:
     description:
       - Judge stored output of the tool in place of running it, so that a support bundle is judged without the hardware.
-      - A file, or for a module that runs several tools a directory that holds one file a tool.
+      - A file, or for a module that runs several tools a directory that holds one file a tool, or the C(<gate>.json) of
+        an O(evidence_dir), which gives the checks it gave when it was made.
+      - Files may be compressed (C(.gz)), begin with a byte order mark (UTF-8, UTF-16), and end their lines in CR LF.
+        One of more than 64 MiB is not read.
+      - In a directory, C(<name>.rc) beside a file holds the exit status of the tool and C(<name>.stderr) what it wrote
+        to standard error. Without them the tool ended with status 0 and wrote nothing there; an error text in the
+        file itself is still judged as an error.
     type: path
   evidence_dir:
     description:
@@ -27,8 +33,10 @@ options:
     default: true
   timeout:
     description:
-      - Deadline in seconds for each command the module runs.
-      - A command that is late is V(unknown), never a pass.
+      - Deadline in seconds for each command the module runs, each in a process group of its own.
+      - A command that is late is V(unknown), never a pass. So is one that prints more than 64 MiB.
+      - All commands of one module together get three times this. What is beyond that is not started and V(unknown), so
+        ten tools that hang do not take ten times as long.
     type: float
     default: 60.0
 attributes:

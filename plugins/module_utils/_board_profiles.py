@@ -61,6 +61,7 @@ class Profile:
     nvlink_rule: NvlinkRule
     nvlink_width: Number
     links_per_gpu: Number | None
+    links_listed: Number
     link_speed_gbytes: Number
     nvswitch: bool
     fabric_manager: bool
@@ -81,6 +82,7 @@ class Profile:
     cpu_exit_latency_us: Number
     below_median: Number
     note: str = ""
+    nccl_port_gbytes: Number | None = None
 
     @property
     def gpu_count(self) -> int | None:
@@ -166,6 +168,12 @@ def _nvls(gpus: int, expected: int, floor: int, floor_source: str) -> NcclFloor:
     )
 
 
+_NCCL_PORT = Number(
+    43.7,
+    "GB/s",
+    "5 % under the lower of 46 to 48 GB/s per NDR port with Ring (NVIDIA/nccl-tests issue 290)",
+    True,
+)
 _FIVE_UNDER = "5 % under the NVLS value of NVIDIA/nccl issue 1455"
 _HGX8_NCCL = (
     *(NcclFloor(n, "Ring", _RING_FLOOR, _RING) for n in range(2, 9)),
@@ -199,6 +207,7 @@ HGX_H100_8 = Profile(
         18, "links", "NV18 in every cell: vllm issues 6746, 8691, 13855; NVIDIA/nccl issues 1264, 1357"
     ),
     links_per_gpu=Number(18, "links", "nvidia-smi nvlink -s lists 18 links per H100 SXM"),
+    links_listed=Number(18, "links", "GH100 has 18 NVLinks; nvlink -s lists them all, also those no bridge uses"),
     link_speed_gbytes=_LINK,
     nvswitch=True,
     fabric_manager=True,
@@ -218,6 +227,7 @@ HGX_H100_8 = Profile(
     clock_offset_ms=_CLOCK,
     cpu_exit_latency_us=_EXIT,
     below_median=_MEDIAN,
+    nccl_port_gbytes=_NCCL_PORT,
 )
 
 HGX_H100_4 = dataclasses.replace(
@@ -267,6 +277,7 @@ H100_NVL = dataclasses.replace(
     nic_classes=("PIX", "PXB", "PHB", "NODE"),
     nic_source="cards share a socket with the HCA, not always a PCIe switch",
     nccl=_BRIDGE_NCCL,
+    nccl_port_gbytes=None,
     note="The number of cards is the server's, not the board's: give it with the option gpus.",
 )
 

@@ -4,19 +4,68 @@
 
 from __future__ import annotations
 
+import calendar
 import dataclasses
 import math
 import re
 from collections.abc import Collection, Sequence
 
-from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import Check, compare, unknown
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import Check, Verdict, compare, unknown
 
 GATE = "clock_sync"
+CHECKS: dict[str, str] = {
+    "clock_sync.output": (
+        "Whether chronyc printed whole reports that can be read; anything else, also its own errors such as 506, is "
+        "unknown."
+    ),
+    "clock_sync.leap": (
+        "Leap status of the clock, which must not be Not synchronised; an announced leap second is no defect."
+    ),
+    "clock_sync.reference": (
+        "Reference and stratum of the clock, which must be a server and not the clock itself (7F7F0101), with a "
+        "stratum from 1 to the option max_stratum."
+    ),
+    "clock_sync.ref_age": (
+        "Seconds since the clock was last corrected by its reference, held against the option max_ref_age_s (four "
+        "polls at chrony's longest default interval)."
+    ),
+    "clock_sync.offset": (
+        "Offset of the system time from the time of the servers in ms, held against the option max_offset_ms or the "
+        "board profile; from the selected source's last sample when only the list of sources was captured."
+    ),
+    "clock_sync.root_distance": (
+        "Largest possible error of the clock against the reference of all servers in ms, half the root delay plus the "
+        "root dispersion, held against the option max_root_distance_ms."
+    ),
+    "clock_sync.source": "The selected source, of which there must be one, that answered one of the last 8 polls.",
+    "clock_sync.servers": "Every configured source, held against the site's list in the option servers.",
+    "clock_sync.reach": (
+        "Register of the last 8 polls of each source in octal; a source that answered none beside a good selected one "
+        "is a warning."
+    ),
+    "clock_sync.agreement": (
+        "Whether chrony trusts each source; one whose time is in error against the others (x) or too variable (~) is a "
+        "warning."
+    ),
+}
 _LEAPS = frozenset({"Normal", "Insert second", "Delete second", "Not synchronised"})
 _CSV_FIELDS = 14
 _REFID = re.compile(r"[0-9A-Fa-f]{8}")
 _FLOAT = re.compile(r"[+-]?[0-9]{1,15}(?:\.[0-9]{1,15})?(?:[eE][+-]?[0-9]{1,3})?")
-_SOURCE = re.compile(r"([\^=#])([*+?x~-])\s+(\S+)\s+([0-9]{1,2})\s+(-?[0-9]{1,2})\s+([0-7]{1,3})\s+\S+\s+\S.*")
+_SAMPLE = r"([+-][0-9]{1,9}(?:ns|us|ms|[smhdy]))"
+_SOURCE = re.compile(
+    r"([\^=#])([*+?x~-])\s+(\S+)\s+([0-9]{1,2})\s+(-?[0-9]{1,2})\s+([0-7]{1,3})\s+(?:-|[0-9]{1,9}[mhdy]?)\s+"
+    rf"{_SAMPLE}\[\s*{_SAMPLE}\]\s+\+/-\s+[0-9]{{1,9}}(?:ns|us|ms|[smhdy])"
+)
+_UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "y": 31556952.0}
+_COUNT = re.compile(r"210 Number of sources = ([0-9]{1,4})")
+_LEGEND = ("MS Name", "210 Number of sources", ".-- ", "/ .-", "| /", "||")
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_DATE = re.compile(r"\w{3} (\w{3}) +([0-9]{1,2}) ([0-9]{2}):([0-9]{2}):([0-9]{2}) (19[7-9][0-9]|2[0-9]{3})", re.ASCII)
+# A time before this is none: chrony prints the start of 1970 for a clock that was never corrected.
+_NEVER = 86400.0
+# Readings of two programs one after the other, and the sub-second part that the date may lack.
+_AHEAD_S = 2.0
 _REFUSED = re.compile(r"^[ \t]*(5[0-9]{2}) (.*)$", re.MULTILINE)
 _ERROR_LINE = re.compile(r"\b(error|fatal|failed|cannot|could not)\b", re.IGNORECASE)
 # Reference ids of a clock that follows nothing but itself: 127.127.x.x, and none at all.
@@ -34,7 +83,7 @@ class Tracking:
     ref_id: str
     ref_name: str
     stratum: int
-    ref_time: str
+    ref_time_s: float | None
     offset_s: float
     root_delay_s: float | None
     root_dispersion_s: float | None
@@ -43,13 +92,14 @@ class Tracking:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Server:
-    """One source: state "*" is the selected one; `reach` holds the last 8 polls as bits."""
+    """One source: state "*" is the selected one; `reach` holds the last 8 polls as bits, `offset_s` the last sample."""
 
     mode: str
     state: str
     name: str
     stratum: int
     reach: int
+    offset_s: float
 
 
 def _shown(line: str) -> str:
@@ -137,44 +187,74 @@ def _tracking(
         raise ChronyError(f"the offset of the system time cannot be read: {_shown(line)}")
     if leap not in _LEAPS:
         raise ChronyError(f"unknown leap status {_shown(leap)!r}: {_shown(line)}")
-    return Tracking(ref_id.upper(), name, int(stratum), ref_time, seconds, _float(delay), _float(dispersion), leap)
+    return Tracking(
+        ref_id.upper(), name, int(stratum), _epoch(ref_time), seconds, _float(delay), _float(dispersion), leap
+    )
+
+
+def _epoch(text: str) -> float | None:
+    """Return a time as seconds since 1970: chronyc prints it so in CSV, and as UTC for people. None: cannot be read."""
+    found = _DATE.fullmatch(text)
+    if found and found[1] in _MONTHS:
+        day, hour, minute, second, year = (int(found[i]) for i in (2, 3, 4, 5, 6))
+        return float(calendar.timegm((year, _MONTHS.index(found[1]) + 1, day, hour, minute, second)))
+    return _float(text)
 
 
 def parse_sources(text: str) -> list[Server]:
     """Read the list of sources in either form. Raises ChronyError for a line that is not one."""
     _refuse_answer(text)
     servers: list[Server] = []
+    announced: int | None = None
     for line in text.splitlines():
         stripped = line.strip()
-        if (
-            not stripped
-            or set(stripped) == {"="}
-            or stripped.startswith(("MS Name", "210 Number", ".-- ", "/ .-", "| /", "||"))
-        ):
+        if announced is None and (count := _COUNT.fullmatch(stripped)):
+            # The first: a capture may go on with sourcestats, which announces its lines alike.
+            announced = int(count[1])
+        if not stripped or set(stripped) == {"="} or stripped.startswith(_LEGEND):
             continue
         cells = [c.strip() for c in stripped.split(",")]
         if len(cells) == 10 and len(cells[0]) == 1 and len(cells[1]) == 1:
-            found = _server(cells[0], cells[1], cells[2], cells[3], cells[5])
+            found = _server(cells[0], cells[1], cells[2], cells[3], cells[5], _float(cells[7]))
         else:
             match = _SOURCE.fullmatch(stripped)
-            found = _server(match[1], match[2], match[3], match[4], match[6]) if match else None
+            found = _server(match[1], match[2], match[3], match[4], match[6], _span(match[7])) if match else None
         if found is None:
             raise ChronyError(f"a source cannot be read: {_shown(line)}")
         servers.append(found)
+    if announced is not None and announced != len(servers):
+        raise ChronyError(f"chronyc announces {announced} sources and lists {len(servers)}, the list is not whole")
     return servers
 
 
-def _server(mode: str, state: str, name: str, stratum: str, reach: str) -> Server | None:
-    if mode not in "^=#" or state not in "*+-?x~" or not name:
+def _span(text: str) -> float:
+    number = text.rstrip("nsumhdy")
+    return int(number) * _UNITS[text[len(number) :]]
+
+
+def _server(mode: str, state: str, name: str, stratum: str, reach: str, offset: float | None) -> Server | None:
+    if mode not in "^=#" or state not in "*+-?x~" or not name or offset is None:
         return None
     if not re.fullmatch(r"[0-9]{1,2}", stratum) or not re.fullmatch(r"[0-7]{1,3}", reach):
         return None
-    return Server(mode, state, name, int(stratum), int(reach, 8))
+    return Server(mode, state, name, int(stratum), int(reach, 8), offset)
 
 
 def is_source_line(line: str) -> bool:
     """Return whether a line belongs to a list of sources (for captures that hold both reports)."""
-    return bool(re.match(r"\s*[\^=#],?[*+?x~-][,\s]", line)) or "MS Name" in line or set(line.strip()) == {"="}
+    stripped = line.strip()
+    return (
+        bool(re.match(r"[\^=#],?[*+?x~-][,\s]", stripped))
+        or stripped.startswith(_LEGEND)
+        or (set(stripped) == {"="})
+        # The rest of the legend that -v prints.
+        or bool(re.match(r"\|+ {3,}|\\(?:\s|$)", stripped))
+    )
+
+
+def is_tracking_line(line: str) -> bool:
+    """Return whether a line belongs to a tracking report."""
+    return line.count(",") == _CSV_FIELDS - 1 or bool(re.match(r"\s*(?:Reference ID|Leap status)\s+: ", line))
 
 
 _NTP = (
@@ -183,139 +263,238 @@ _NTP = (
 )
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Limits:
+    """What a clock is held against. `offset_source` is where the limit of the offset comes from."""
+
+    allowed: Collection[str] = ()
+    max_offset_ms: float | None = None
+    offset_source: str = ""
+    max_stratum: int = 15
+    max_ref_age_s: float = 4096.0
+    max_root_distance_ms: float = 500.0
+
+
 def judge(
-    tracking: Tracking,
-    servers: Sequence[Server] | None,
-    *,
-    allowed: Collection[str],
-    max_offset_ms: float | None,
-    offset_source: str,
-    max_stratum: int,
+    tracking: Tracking | None, servers: Sequence[Server] | None, limits: Limits, now: float | None = None
 ) -> list[Check]:
-    """Hold the clock against the limits. `servers` None: the list of sources is not part of this capture."""
-    checks = [
-        compare(
-            f"{GATE}.leap",
-            "clock",
-            tracking.leap,
-            "Normal",
-            # A coming leap second is announced by a synchronised clock.
-            ok=tracking.leap != "Not synchronised",
-            limit_source="chrony",
-            reason="leap status" if tracking.leap != "Not synchronised" else "the clock follows no server",
-            remedy=_NTP,
-        ),
-        _judge_reference(tracking, max_stratum),
-        *_judge_sources(tracking, servers, allowed),
-    ]
-    offset_ms = round(abs(tracking.offset_s) * 1000, 6)
-    checks.append(
-        compare(
-            f"{GATE}.offset",
-            "clock",
-            offset_ms,
-            max_offset_ms,
-            ok=max_offset_ms is not None and offset_ms <= max_offset_ms,
-            unit="ms",
-            limit_source=offset_source,
-            reason="offset of the system time from the time of the servers",
-            remedy="Wait until chrony has slewed it away, or step it with chronyc makestep before anything serves.",
-        )
-    )
+    """Hold the clock against the limits.
+
+    `tracking` or `servers` None: that report is not part of this capture. `now` is the node's own time of the reading,
+    None when the capture does not tell it; the age of the last correction is then not judged.
+    """
+    checks: list[Check] = []
+    if tracking is not None:
+        checks += [_leap(tracking), _reference(tracking, limits.max_stratum), *_ref_age(tracking, limits, now)]
+    checks += _sources(tracking, servers)
+    if limits.allowed:
+        checks.append(_servers(tracking, servers, limits.allowed))
+    for server in servers or ():
+        checks += _each_source(server)
+    checks += _offset(tracking, servers, limits)
+    if tracking is not None:
+        checks.append(_root_distance(tracking, limits))
     return checks
 
 
-def _judge_reference(tracking: Tracking, max_stratum: int) -> Check:
+def _leap(tracking: Tracking) -> Check:
+    good = tracking.leap != "Not synchronised"
+    reason = "leap status" if good else "the clock follows no server"
+    # A coming leap second is announced by a synchronised clock.
+    return compare(
+        "clock_sync.leap",
+        "clock",
+        tracking.leap,
+        "Normal",
+        ok=good,
+        limit_source="chrony",
+        reason=reason,
+        remedy=_NTP,
+    )
+
+
+def _reference(tracking: Tracking, max_stratum: int) -> Check:
     value = f"{tracking.ref_id} ({tracking.ref_name}), stratum {tracking.stratum}"
-    limit = f"a server, stratum 1-{max_stratum}"
-    if _LOCAL_REFID.fullmatch(tracking.ref_id):
+    reason, good = "reference of the clock", False
+    if tracking.ref_id == "00000000":
         reason = "the clock has no reference"
-        if tracking.ref_id != "00000000":
-            reason = "the clock follows itself (chrony's local directive) and not a server"
+    elif _LOCAL_REFID.fullmatch(tracking.ref_id):
+        reason = "the clock follows itself (chrony's local directive) and not a server"
     elif not 1 <= tracking.stratum <= max_stratum:
         reason = f"stratum {tracking.stratum} is outside 1 to {max_stratum}"
     else:
-        return Check(
-            f"{GATE}.reference", "clock", "pass", "reference of the clock", value, limit, "", "option max_stratum"
+        good = True
+    return compare(
+        "clock_sync.reference",
+        "clock",
+        value,
+        f"a server, stratum 1-{max_stratum}",
+        ok=good,
+        limit_source="option max_stratum",
+        reason=reason,
+        remedy=_NTP,
+    )
+
+
+def _ref_age(tracking: Tracking, limits: Limits, now: float | None) -> list[Check]:
+    name, limit, source = "clock_sync.ref_age", limits.max_ref_age_s, "option max_ref_age_s"
+    last = tracking.ref_time_s
+    if last is not None and last < _NEVER:
+        return [Check(name, "clock", "fail", "the clock was never corrected", "never", limit, "s", source, _NTP)]
+    if now is None:
+        return []
+    if last is None:
+        return [unknown(name, "clock", "the time of the last correction cannot be read", _NTP, limit, source)]
+    age = round(now - last, 1)
+    if age < -_AHEAD_S:
+        reason = f"the last correction is {-age:g} s in the future of the node's own clock: it was set back since"
+        return [unknown(name, "clock", reason, _NTP, limit, source)]
+    return [
+        compare(
+            name,
+            "clock",
+            max(age, 0.0),
+            limit,
+            ok=age <= limit,
+            unit="s",
+            limit_source=source,
+            reason="time since the last correction by the reference",
+            remedy=_NTP,
         )
-    return Check(f"{GATE}.reference", "clock", "fail", reason, value, limit, "", "option max_stratum", _NTP)
+    ]
 
 
-def _judge_sources(tracking: Tracking, servers: Sequence[Server] | None, allowed: Collection[str]) -> list[Check]:
-    listed = ", ".join(sorted(allowed))
+def _root_distance(tracking: Tracking, limits: Limits) -> Check:
+    delay, dispersion = tracking.root_delay_s, tracking.root_dispersion_s
+    whole = delay is not None and dispersion is not None and delay >= 0 and dispersion >= 0
+    distance = round(((delay or 0.0) / 2 + (dispersion or 0.0)) * 1000, 6) if whole else None
+    return compare(
+        "clock_sync.root_distance",
+        "clock",
+        distance,
+        limits.max_root_distance_ms,
+        ok=distance is not None and distance <= limits.max_root_distance_ms,
+        unit="ms",
+        limit_source="option max_root_distance_ms",
+        reason="largest possible error (half the root delay plus the root dispersion)",
+        remedy="Use servers that are nearer; look at chronyc ntpdata.",
+    )
+
+
+def _offset(tracking: Tracking | None, servers: Sequence[Server] | None, limits: Limits) -> list[Check]:
+    reason = "offset of the system time from the time of the servers"
+    if tracking is not None:
+        seconds = tracking.offset_s
+    else:
+        chosen = [s for s in servers or () if s.state == "*"]
+        if len(chosen) != 1:
+            return []
+        seconds, reason = chosen[0].offset_s, "offset of the last sample of the selected source"
+    offset_ms = round(abs(seconds) * 1000, 6)
+    return [
+        compare(
+            "clock_sync.offset",
+            "clock",
+            offset_ms,
+            limits.max_offset_ms,
+            ok=limits.max_offset_ms is not None and offset_ms <= limits.max_offset_ms,
+            unit="ms",
+            limit_source=limits.offset_source,
+            reason=reason,
+            remedy="Wait until chrony has slewed it away, or step it with chronyc makestep before anything serves.",
+        )
+    ]
+
+
+def _sources(tracking: Tracking | None, servers: Sequence[Server] | None) -> list[Check]:
+    """Judge the selected source. Only the tracking report was captured: it names it."""
+    value, reason, good = "none", "no source is selected", False
     if servers is None:
-        # Only the tracking report was captured: it names the selected source.
-        names = [tracking.ref_name] if tracking.ref_name else []
-        selected = tracking.ref_name or None
+        if tracking is None:
+            return []
+        if tracking.ref_name or not _LOCAL_REFID.fullmatch(tracking.ref_id):
+            value, reason, good = tracking.ref_name or tracking.ref_id, "selected source", True
+    elif not servers:
+        reason = "chrony has no source at all"
     else:
-        names = [s.name for s in servers]
         chosen = [s for s in servers if s.state == "*"]
-        selected = chosen[0].name if len(chosen) == 1 else None
-    if servers is not None and not servers:
-        checks = [
-            Check(
-                f"{GATE}.source",
-                "clock",
-                "fail",
-                "chrony has no source at all",
-                "none",
-                "one selected",
-                "",
-                "chrony",
-                _NTP,
-            )
-        ]
-    elif selected is None:
-        states = ", ".join(f"{s.state}{s.name}" for s in servers or ()) or "none"
-        reason = (
-            "no source is selected"
-            if servers is None or not any(s.state == "*" for s in servers)
-            else "two sources are selected"
+        value = ", ".join(f"{s.state}{s.name}" for s in servers)
+        if len(chosen) > 1:
+            reason = "two sources are selected"
+        elif chosen:
+            value = f"{chosen[0].name}, reach {chosen[0].reach:o}"
+            good = chosen[0].reach != 0
+            reason = "selected source" if good else "the selected source did not answer the last 8 polls"
+    return [
+        compare(
+            "clock_sync.source",
+            "clock",
+            value,
+            "one selected" if servers is None else "one selected that answers",
+            ok=good,
+            limit_source="chrony",
+            reason=reason,
+            remedy=_NTP,
         )
-        checks = [Check(f"{GATE}.source", "clock", "fail", reason, states, "one selected", "", "chrony", _NTP)]
-    else:
-        reach = next((s.reach for s in servers or () if s.name == selected), None)
-        dead = reach == 0
-        reason = "selected source" if not dead else "the selected source did not answer the last 8 polls"
-        checks = [
-            Check(
-                f"{GATE}.source",
-                "clock",
-                "fail" if dead else "pass",
-                reason,
-                selected if reach is None else f"{selected}, reach {reach:o}",
-                "one selected that answers",
-                "",
-                "chrony",
-                _NTP if dead else "",
-            )
-        ]
-    if allowed:
-        foreign = [n for n in names if n not in allowed]
-        if not names:
-            checks.append(
-                unknown(
-                    f"{GATE}.servers",
-                    "clock",
-                    "no source to compare with the site's list",
-                    _NTP,
-                    listed,
-                    "option servers",
-                )
-            )
-        else:
-            checks.append(
-                compare(
-                    f"{GATE}.servers",
-                    "clock",
-                    ", ".join(names),
-                    listed,
-                    ok=not foreign,
-                    limit_source="option servers",
-                    reason=f"{', '.join(foreign)} is not a server of this site"
-                    if foreign
-                    else "all sources are servers of this site",
-                    remedy="Let the chrony role write the configuration, and remove other sources (sourcedir, DHCP).",
-                )
-            )
-    return checks
+    ]
+
+
+def _servers(tracking: Tracking | None, servers: Sequence[Server] | None, allowed: Collection[str]) -> Check:
+    listed = ", ".join(sorted(allowed))
+    names = [s.name for s in servers or ()]
+    if servers is None and tracking is not None and tracking.ref_name:
+        names = [tracking.ref_name]
+    if not names:
+        reason = "no source to compare with the site's list"
+        return unknown("clock_sync.servers", "clock", reason, _NTP, listed, "option servers")
+    foreign = [n for n in names if not _listed(n, allowed)]
+    good = "all sources are servers of this site"
+    return compare(
+        "clock_sync.servers",
+        "clock",
+        ", ".join(names),
+        listed,
+        ok=not foreign,
+        limit_source="option servers",
+        reason=f"{', '.join(foreign)} is not a server of this site" if foreign else good,
+        remedy="Let the chrony role write the configuration, and remove other sources (sourcedir, DHCP).",
+    )
+
+
+def _listed(name: str, allowed: Collection[str]) -> bool:
+    """Return whether a source is one of the site's. In the list for people chronyc ends a name that it cut in >."""
+    if name.endswith(">") and len(name) > 16:
+        return sum(other.startswith(name[:-1]) for other in allowed) == 1
+    return name in allowed
+
+
+def _each_source(server: Server) -> list[Check]:
+    """Judge what is no reason to hold a node back as long as another source is selected, and worth a look."""
+    silent: Verdict = "warn" if server.reach == 0 else "pass"
+    reach = "it answered none of the last 8 polls" if server.reach == 0 else "the last 8 polls as bits, octal"
+    look = "Check the server, and the network and firewall to it."
+    odd = {"x": "its time is in error against the other sources", "~": "its time is too variable"}.get(server.state)
+    return [
+        Check(
+            "clock_sync.reach",
+            server.name,
+            silent,
+            reach,
+            f"{server.reach:o}",
+            "above 0",
+            "",
+            "chrony",
+            look if server.reach == 0 else "",
+        ),
+        Check(
+            "clock_sync.agreement",
+            server.name,
+            "warn" if odd else "pass",
+            odd or "chrony can use it",
+            server.state,
+            "not x or ~",
+            "",
+            "chrony",
+            look if odd else "",
+        ),
+    ]

@@ -4,20 +4,33 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
+import gzip
+import io
 import json
 import math
 import os
+import re
+import selectors
 import shlex
 import signal
+import stat
 import subprocess
 import tempfile
 import time
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import BLOCKING, Check, Evidence, result
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import (
+    BLOCKING,
+    Check,
+    Evidence,
+    result,
+    seal,
+)
 
 GATE_ARGS: dict[str, dict[str, Any]] = {
     "captured": {"type": "path"},
@@ -27,7 +40,13 @@ GATE_ARGS: dict[str, dict[str, Any]] = {
 }
 """Options every gate module takes; documented in the fragment ai_infra.gpu_rack.gate."""
 
+MAX_OUTPUT_BYTES = 64 << 20
+"""Largest output of a tool and largest captured file that is read. A whole `nvidia-smi -q` of 8 GPUs has 0.1 MiB."""
+
+# Of a flood the beginning tells what it is; the rest would only fill the disk with evidence.
+_KEPT_OF_FLOOD = 1 << 20
 _KILL_GRACE_S = 2.0
+_POLL_S = 0.05
 
 
 def run(
@@ -35,45 +54,81 @@ def run(
 ) -> Evidence:
     """Run a tool in a session of its own with a deadline in seconds and return what it printed.
 
-    Never raises for what a tool does: a missing tool, a time-out and a signal are in the evidence. A tool stuck in the
-    kernel (D state) cannot be reaped, so after the deadline its process group is killed and left behind.
+    Never raises for what a tool does: a missing tool, a time-out, a flood and a signal are in the evidence. Returns at
+    the latest 2 s after the deadline: a tool stuck in the kernel (D state) cannot be reaped, so its process group is
+    killed and left behind. A tool that prints more than MAX_OUTPUT_BYTES is killed; output lies in memory, not on disk.
     """
     command = shlex.join(argv)
     if not (math.isfinite(timeout) and timeout > 0):
         return Evidence(command, None, "", "", None, f"not started: {timeout} is no deadline in seconds above 0")
     start = time.monotonic()
     environment = {**os.environ, "LC_ALL": "C", "PATH": _search_path(), **(env or {})}
-    # Files, not pipes: a grandchild that keeps a pipe open must not be able to hang the reader.
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+    # The input is a file, so that a tool which does not read it cannot make us wait.
+    with tempfile.TemporaryFile() as given:
+        if stdin is not None:
+            given.write(stdin.encode())
+            given.seek(0)
         try:
             process = subprocess.Popen(
                 list(argv),
-                stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
+                stdin=given if stdin is not None else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
                 env=environment,
                 start_new_session=True,
             )
-        except OSError as exc:
-            return Evidence(command, None, "", "", time.monotonic() - start, f"could not start: {exc.strerror or exc}")
-        error: str | None = None
-        try:
-            if stdin is not None and process.stdin is not None:
-                with contextlib.suppress(BrokenPipeError):
-                    process.stdin.write(stdin.encode())
-                process.stdin.close()
-            process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            error = f"still running after {timeout:g} s, killed"
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_KILL_GRACE_S)
-        seconds = time.monotonic() - start
-        out.seek(0)
-        err.seek(0)
-        stdout, stderr = (f.read().decode("utf-8", "replace") for f in (out, err))
+        except (OSError, ValueError) as exc:  # ValueError: a NUL in an argument
+            return Evidence(command, None, "", "", time.monotonic() - start, f"could not start: {_why(exc)}")
+    outputs, error = _watch(process, start + timeout, timeout)
+    if error:
+        # A tool of another user cannot be killed by us; it is left behind like one that is stuck in the kernel.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_KILL_GRACE_S)
+    seconds = time.monotonic() - start
+    stdout, stderr = (output.decode("utf-8", "replace") for output in outputs)
     return Evidence(command, None if error else process.returncode, stdout, stderr, seconds, error)
+
+
+def _watch(process: subprocess.Popen[bytes], deadline: float, timeout: float) -> tuple[list[bytes], str | None]:
+    """Read both outputs until the process has ended; return them and why it must be killed, None when it ended.
+
+    A pipe that a grandchild keeps open does not count: what is there when the tool itself has ended is its output.
+    """
+    streams = [stream for stream in (process.stdout, process.stderr) if stream is not None]
+    outputs = [bytearray() for _unused in streams]
+    error: str | None = None
+    with selectors.DefaultSelector() as selector:
+        for stream, output in zip(streams, outputs, strict=True):
+            selector.register(stream, selectors.EVENT_READ, output)
+        ended = False
+        while error is None:
+            left = deadline - time.monotonic()
+            if left <= 0 and not ended:
+                error = f"still running after {timeout:g} s, killed"
+                break
+            if not selector.get_map():
+                # Both outputs are closed, so there is only its end to wait for.
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(left)
+                    break
+                continue
+            ready = selector.select(0 if ended else min(left, _POLL_S))
+            for key, _unused in ready:
+                chunk = os.read(key.fd, 1 << 16)
+                if not chunk:
+                    selector.unregister(key.fileobj)
+                key.data.extend(chunk)
+                if len(key.data) > MAX_OUTPUT_BYTES:
+                    error = f"printed more than {MAX_OUTPUT_BYTES >> 20} MiB, killed"
+                    del key.data[_KEPT_OF_FLOOD:]
+            if ended and not ready:
+                break
+            ended = ended or process.poll() is not None
+    for stream in streams:
+        stream.close()
+    return [bytes(output) for output in outputs], error
 
 
 def _search_path() -> str:
@@ -92,13 +147,45 @@ def _search_path() -> str:
 
 
 def read_captured(path: str, name: str | None = None) -> Evidence:
-    """Return stored output in place of a run: a file, or `name` inside a directory of captures."""
-    file = Path(path) / name if name and Path(path).is_dir() else Path(path)
+    """Return stored output in place of a run: a file, or `name` inside a directory of captures.
+
+    Text as it comes from other machines is taken too: compressed by gzip, UTF-8 or UTF-16 with a byte order mark, lines
+    ended by CR LF.
+    """
+    file = os.path.join(path, name) if name and os.path.isdir(path) else path
     try:
-        text = file.read_bytes().decode("utf-8", "replace")
-    except (OSError, ValueError) as exc:  # ValueError: a NUL in the path
+        raw = _read_file(file)
+    except (OSError, ValueError, EOFError, zlib.error) as exc:  # ValueError: a NUL in the path
         return Evidence(f"captured {file}", None, "", "", None, f"could not read: {_why(exc)}")
-    return Evidence(f"captured {file}", 0, text)
+    return Evidence(f"captured {file}", 0, _decode(raw))
+
+
+def read_bytes(path: Path) -> bytes | None:
+    """Return a file's bytes, None when it cannot be read: missing, no regular file, or larger than any evidence."""
+    try:
+        return _read_file(str(path), unpack=False)
+    except (OSError, ValueError):
+        return None
+
+
+def _read_file(path: str, *, unpack: bool = True) -> bytes:
+    """Return a regular file's content, decompressed. Raises ValueError for one that is too large or no regular file."""
+    # Not blocking: opening a FIFO would wait for a writer that never comes.
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise ValueError("it is not a file")
+        raw = stream.read(MAX_OUTPUT_BYTES + 1)
+    if unpack and raw.startswith(b"\x1f\x8b"):
+        with gzip.GzipFile(fileobj=io.BytesIO(raw)) as unpacked:
+            raw = unpacked.read(MAX_OUTPUT_BYTES + 1)
+    if len(raw) > MAX_OUTPUT_BYTES:
+        raise ValueError(f"it is larger than {MAX_OUTPUT_BYTES >> 20} MiB")
+    return raw
+
+
+def _decode(raw: bytes) -> str:
+    encoding = "utf-16" if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
+    return re.sub("\r+\n", "\n", raw.decode(encoding, "replace"))
 
 
 def write_json(path: Path, data: Any, mode: int = 0o600) -> None:
@@ -119,8 +206,21 @@ def write_json(path: Path, data: Any, mode: int = 0o600) -> None:
         raise
 
 
-def _why(exc: OSError | ValueError) -> str:
+def _why(exc: Exception) -> str:
     return (exc.strerror if isinstance(exc, OSError) else None) or str(exc)
+
+
+def identity() -> dict[str, Any]:
+    """Return which machine and boot this is and how long it is up: evidence of another one does not count here."""
+    return {
+        "machine_id": _first_line("/etc/machine-id"),
+        "boot_id": _first_line("/proc/sys/kernel/random/boot_id"),
+        "uptime": time.monotonic(),
+    }
+
+
+def _first_line(path: str) -> str | None:
+    return read_captured(path).stdout.strip() or None
 
 
 def check_numbers(module: Any, positive: Sequence[str] = (), not_negative: Sequence[str] = ()) -> None:
@@ -169,7 +269,7 @@ def finish_gate(
     if directory:
         path = Path(directory) / f"{gate}.json"
         try:
-            write_json(path, {**outcome, "time": time.time()})
+            write_json(path, seal({**outcome, "time": time.time(), **identity()}))
         except (OSError, ValueError) as exc:
             fail_unwritten(module, path, exc, outcome, changed)
     # The raw outputs are on the node; the controller gets their digests, so that 128 nodes do not fill its memory.

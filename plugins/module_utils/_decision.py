@@ -9,16 +9,25 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import Check, describe, unknown, worst
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import (
+    BLOCKING,
+    Check,
+    content_digest,
+    describe,
+    unknown,
+    worst,
+)
 
 _VERDICTS = frozenset({"pass", "warn", "fail", "unknown"})
 _FIELDS = frozenset(f.name for f in dataclasses.fields(Check))
 _TEXTS = ("check", "subject", "reason", "unit", "limit_source", "remedy")
 _RUN_ID = re.compile(r"[0-9]{8}T[0-9]{6}Z")
 _SKEW_S = 300.0
+# A run takes minutes; what is a day old was left behind by a run that was stopped.
+_MAX_AGE_S = 86400.0
 _RERUN = "Run the gate again and look at its task's output."
 
 
@@ -34,8 +43,26 @@ class GateResult:
     checks: tuple[dict[str, Any], ...]
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Here:
+    """The node and the moment the decision is made: wall clock, seconds since the boot, and which machine and boot."""
+
+    now: float
+    uptime: float
+    machine_id: str | None
+    boot_id: str | None
+
+
+CHECKS: dict[str, str] = {
+    "gate.evidence": (
+        "Whether a required gate left a result in this run, on this machine and in this boot, that is whole by its own "
+        "digests and consistent in itself; anything else is unknown."
+    ),
+}
+
+
 def _refused(gate: str, reason: str, raw: bytes | None) -> GateResult:
-    check = unknown(f"{gate}.evidence", "node", reason, _RERUN).as_dict()
+    check = unknown("gate.evidence", gate, reason, _RERUN).as_dict()
     return GateResult(
         gate, "unknown", describe(check), hashlib.sha256(raw).hexdigest() if raw is not None else None, None, (check,)
     )
@@ -55,18 +82,25 @@ def refuse_all(gates: Sequence[str], reason: str) -> list[GateResult]:
     return [_refused(gate, reason, None) for gate in gates]
 
 
-def read_result(gate: str, raw: bytes | None, now: float = math.inf) -> GateResult:
+def read_result(gate: str, raw: bytes | None, here: Here | None = None, *, allow_captured: bool = False) -> GateResult:
     """Return a gate's stored result. A missing file, or one that does not prove what it says, is `unknown`.
 
-    `now` is the node's time: a result of the future does not count, but for some skew.
+    `here` None: only the content is held against itself, not against the machine, the boot and the clocks. What was
+    judged from captured output says nothing about this node, unless `allow_captured`.
     """
     if raw is None:
         return _refused(gate, "there is no evidence of this gate in this run", None)
     try:
-        data: Any = json.loads(raw)
-    except (ValueError, RecursionError):
-        return _refused(gate, "the evidence is not JSON", raw)
-    problem = _problem(gate, data) or _time_problem(data.get("time"), now)
+        data: Any = json.loads(raw, parse_constant=_no_number, object_pairs_hook=_no_duplicates)
+    except (ValueError, RecursionError) as exc:
+        detail = f": {exc}" if type(exc) is _Odd else ""
+        return _refused(gate, f"the evidence is not JSON{detail}", raw)
+    problem = (
+        _problem(gate, data)
+        or _time_problem(data.get("time"))
+        or (_elsewhere(data, here) if here else None)
+        or (None if allow_captured else _captured(data["evidence"]))
+    )
     if problem:
         return _refused(gate, f"the evidence cannot be used: {problem}", raw)
     return GateResult(
@@ -79,16 +113,32 @@ def read_result(gate: str, raw: bytes | None, now: float = math.inf) -> GateResu
     )
 
 
+class _Odd(ValueError):
+    """What Python's json takes and JSON does not know."""
+
+
+def _no_number(word: str) -> Any:
+    raise _Odd(f"{word} is no number")
+
+
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise _Odd("a key is there twice")
+    return found
+
+
 def _problem(gate: str, data: Any) -> str | None:
     """Return why a stored result does not count, None when it does."""
     if not isinstance(data, dict):
         return "it is not a dictionary"
     try:
         json.dumps(data, ensure_ascii=False).encode()
-    except (UnicodeEncodeError, RecursionError):
-        return "it holds characters that are no text, or is nested too deep"
+        digest = content_digest(data)
+    except (ValueError, RecursionError):
+        return "it holds what is no text or no number, or is nested too deep"
     if data.get("gate") != gate:
-        return f"it is of gate {data.get('gate')!r}"
+        return f"it is of gate {str(data.get('gate'))[:80]!r}"
     checks = data.get("checks")
     if not isinstance(checks, list) or not checks:
         return "it holds no checks"
@@ -103,16 +153,44 @@ def _problem(gate: str, data: Any) -> str | None:
             return reason
     verdict = data.get("verdict")
     if not isinstance(verdict, str) or verdict not in _VERDICTS or verdict != worst(c["verdict"] for c in checks):
-        return f"its verdict {data.get('verdict')!r} is not the worst of its checks"
-    readings = data.get("evidence")
+        return f"its verdict {str(data.get('verdict'))[:80]!r} is not the worst of its checks"
+    problem = _contradiction(checks) or _readings_problem(data.get("evidence"), good=verdict not in BLOCKING)
+    if problem:
+        return problem
+    # Last, so that what is wrong is named where it can be; this finds what no rule can, such as a check taken out.
+    if data.get("digest") != digest:
+        return "it does not match its own digest"
+    return None
+
+
+def _contradiction(checks: Sequence[dict[str, Any]]) -> str | None:
+    """Return which fact of one subject passed with two values: one of them was not of this subject."""
+    passed: dict[tuple[str, str], Any] = {}
+    for check in checks:
+        if check["verdict"] not in BLOCKING:
+            key = (check["check"], check["subject"])
+            if key in passed and passed[key] != check["value"]:
+                return f"{check['check']} of {check['subject'][:80]} passed with two different values"
+            passed[key] = check["value"]
+    return None
+
+
+def _readings_problem(readings: Any, good: bool) -> str | None:
+    """Return why the readings do not carry a verdict that lets the node go on (`good`) or were changed."""
     if not isinstance(readings, list):
         return "it holds no readings"
     for reading in readings:
         if not isinstance(reading, dict) or not isinstance(reading.get("stdout"), str):
             return "a reading has no output"
+        command = str(reading.get("command"))[:160]
         digest = hashlib.sha256(reading["stdout"].encode("utf-8", "surrogateescape")).hexdigest()
         if reading.get("sha256") != digest:
-            return f"the output of {reading.get('command')!r} does not match its digest"
+            return f"the output of {command!r} does not match its digest"
+        rc, needed = reading.get("rc"), reading.get("needed")
+        well = reading.get("error") is None and isinstance(rc, int) and rc == 0
+        if good and needed is not False and not well:
+            said = reading.get("error") or f"status {rc}"
+            return f"it passed although a reading it needs failed, {command!r}: {str(said)[:160]}"
     return None
 
 
@@ -130,15 +208,43 @@ def _check_problem(gate: str, check: dict[str, Any]) -> str | None:
     return None
 
 
-def _time_problem(when: Any, now: float) -> str | None:
-    """Return why the time of a result cannot be, None when it can."""
+def _captured(readings: Sequence[dict[str, Any]]) -> str | None:
+    reading = next((r for r in readings if r.get("captured")), None)
+    return f"it was judged from captured output, {str(reading.get('command'))[:160]!r}" if reading else None
+
+
+def _time_problem(when: Any) -> str | None:
+    """Return why the time of a result is none, None when it is one."""
     if isinstance(when, bool) or not isinstance(when, (int, float)):
         return "its time is not a number"
     # Compared before it is made a float: an integer may be too large for one.
     if not 0 < when < 1e12:
         return "its time is not a date"
-    if when > now + _SKEW_S:
-        return f"it is {float(when) - now:.0f} s from the future; check the clock"
+    return None
+
+
+def _elsewhere(data: Mapping[str, Any], here: Here) -> str | None:
+    """Return why a result is not of this machine, this boot and this time, None when it is.
+
+    The age is taken by two clocks. The one that counts from the boot cannot be set; when the wall clock differs from
+    it, somebody set the clock between the reading and the decision, and neither time can be trusted.
+    """
+    if data.get("machine_id") != here.machine_id:
+        return "it was made on another machine or installation"
+    if data.get("boot_id") != here.boot_id:
+        return "it was made before this boot"
+    uptime = data.get("uptime")
+    if isinstance(uptime, bool) or not isinstance(uptime, (int, float)) or not 0 <= uptime < 1e12:
+        return "its time since the boot is not a number"
+    age, by_wall = here.uptime - float(uptime), here.now - float(data["time"])
+    if by_wall < -_SKEW_S:
+        return f"it is {-by_wall:.0f} s from the future; check the clock"
+    if age < -1:
+        return f"it is {-age:.0f} s from the future by the clock that counts from the boot"
+    if abs(age - by_wall) > _SKEW_S:
+        return f"the clock was set by {by_wall - age:+.0f} s between the reading and the decision"
+    if age > _MAX_AGE_S:
+        return f"it is {age:.0f} s old, limit {_MAX_AGE_S:.0f} s"
     return None
 
 

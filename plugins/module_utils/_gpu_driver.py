@@ -8,6 +8,7 @@ import dataclasses
 import re
 from collections.abc import Sequence
 
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils import _smi_query
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._capture import refusal
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._cuda_pins import upstream_version
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import Check, Evidence, compare, unknown
@@ -17,10 +18,23 @@ RUNNING_DRIVER = "version of the running driver"
 BOARD = "board with NVSwitch"
 
 _REBOOT = "Reboot the node: the new driver is installed, the kernel still runs the old one."
-_MISMATCH = "Driver/library version mismatch"
-_ERRORS = re.compile(r"\b(unable to|failed to|unknown error|could\s?n[o']t|is lost|no devices)\b", re.IGNORECASE)
-# What is judged of a GPU. Other lines, those of processes, are there several times by right.
-_JUDGED = frozenset({"Persistence Mode", "GSP Firmware Version", "Fabric/State", "Fabric/Status"})
+CHECKS: dict[str, str] = {
+    "gpu_driver.output": "Whether nvidia-smi -q is one whole report without an error message beside it.",
+    "gpu_driver.version": "Version of the driver that runs, held against the pinned one in the option version.",
+    "gpu_driver.gpus": (
+        "Number of GPUs the driver announces and describes, which must agree, held against the option gpus."
+    ),
+    "gpu_driver.gsp": "Version of each GPU's GSP firmware, held against the version of the running driver.",
+    "gpu_driver.persistence": "Persistence mode of each GPU, which must be Enabled.",
+    "gpu_driver.fabric_manager": (
+        "Version of Fabric Manager's daemon and package, held against the running driver's to the last digit, and the "
+        "state of its service, on boards with NVSwitch."
+    ),
+    "gpu_driver.fabric_state": (
+        "State and status of each GPU's registration with the NVLink fabric, which must be Completed and Success on "
+        "boards with NVSwitch."
+    ),
+}
 _FM_VERSION = re.compile(r"Fabric Manager version is\s*:\s*(\S+)")
 
 
@@ -63,56 +77,29 @@ class FabricManager:
 
 
 def parse_smi(text: str) -> Smi:
-    """Read `nvidia-smi -q`. Depth is told by indentation, because State and Status are names in several sections."""
-    top: dict[str, str] = {}
-    gpus: list[tuple[str, dict[str, str]]] = []
-    problems: list[str] = []
-    path: list[tuple[int, str]] = []
-    for line in text.splitlines():
-        if not line.strip():
-            continue
-        indent = len(line) - len(line.lstrip())
-        found = re.match(r"GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])\s*$", line)
-        if found:
-            if any(found[1].lower() == bus_id.lower() for bus_id, _fields in gpus):
-                problems.append(f"GPU {found[1]} is described twice")
-            gpus.append((found[1], {}))
-            path = []
-            continue
-        path = [(depth, name) for depth, name in path if depth < indent]
-        name, colon, value = (part.strip() for part in line.partition(" : "))
-        if not colon:
-            if _ERRORS.search(name):
-                problems.append(f"an error message beside the report: {name[:160]}")
-            path.append((indent, name))
-            continue
-        fields = gpus[-1][1] if gpus and indent else top
-        key = "/".join([*(section for _unused, section in path), name])
-        if key in fields and (fields is top or key in _JUDGED):
-            problems.append(f"{key!r} is there twice{f' for GPU {gpus[-1][0]}' if fields is not top else ''}")
-        fields.setdefault(key, value)
-    attached = top.get("Attached GPUs", "")
+    """Return what this gate judges of `nvidia-smi -q`. A corrupted InfoROM is gpu_health's business."""
+    query = _smi_query.parse_text(text)
     return Smi(
-        top.get("Driver Version"),
-        int(attached) if re.fullmatch(r"[0-9]{1,4}", attached) else None,
+        query.driver,
+        query.attached,
         tuple(
             Gpu(
-                index,
-                bus_id,
-                fields.get("Persistence Mode"),
-                fields.get("GSP Firmware Version"),
-                fields.get("Fabric/State"),
-                fields.get("Fabric/Status"),
+                gpu.index,
+                gpu.bus_id,
+                gpu.get("Persistence Mode"),
+                gpu.get("GSP Firmware Version"),
+                gpu.get("Fabric/State"),
+                gpu.get("Fabric/Status"),
             )
-            for index, (bus_id, fields) in enumerate(gpus)
+            for gpu in query.gpus
         ),
-        tuple(problems),
+        tuple(problem.text for problem in query.problems if problem.kind != "inforom"),
     )
 
 
 def reboot_required(smi: Evidence) -> bool:
     """Return whether the tool says that the kernel still runs another driver, whatever its exit status."""
-    return _MISMATCH in smi.stdout or _MISMATCH in smi.stderr
+    return _smi_query.MISMATCH in smi.stdout or _smi_query.MISMATCH in smi.stderr
 
 
 def properties(text: str) -> dict[str, str]:
@@ -133,11 +120,14 @@ def judge(smi: Evidence, version: str, gpus: int | None, fabric_manager: FabricM
     """Return the checks. `fabric_manager` is None on a board without NVSwitch, which has no fabric to be judged."""
     if reboot_required(smi):
         mismatch = "nvidia-smi cannot talk to the driver, the library is of another version than the kernel module"
-        return [Check("gpu_driver.version", "driver", "fail", mismatch, _MISMATCH, version, "", PINNED, _REBOOT)]
+        return [
+            Check("gpu_driver.version", "driver", "fail", mismatch, _smi_query.MISMATCH, version, "", PINNED, _REBOOT)
+        ]
     if (reason := refusal(smi)) is not None:
         remedy = "Install the driver (role cuda) and look into the kernel log for NVRM."
-        names = ["version", "gsp", "persistence", *(["fabric_manager", "fabric_state"] if fabric_manager else [])]
-        return [unknown(f"gpu_driver.{name}", "driver", reason, remedy, version, PINNED) for name in names]
+        names = ["gpu_driver.version", "gpu_driver.gsp", "gpu_driver.persistence"]
+        names += ["gpu_driver.fabric_manager", "gpu_driver.fabric_state"] if fabric_manager else []
+        return [unknown(name, "driver", reason, remedy, version, PINNED) for name in names]
     read = parse_smi(smi.stdout)
     by_hand = "Run nvidia-smi -q by hand and look into the kernel log for NVRM."
     return [
@@ -145,8 +135,8 @@ def judge(smi: Evidence, version: str, gpus: int | None, fabric_manager: FabricM
         *_driver(read, version, gpus),
         *(_fabric_manager(fabric_manager, read.driver) if fabric_manager else []),
         *(_fabric_states(read.gpus) if fabric_manager else []),
-        *_each(read, "gsp", "gsp", read.driver, "GSP firmware", _GSP_REMEDY),
-        *_each(read, "persistence", "persistence", "Enabled", "persistence mode", _PERSISTENCE_REMEDY),
+        *_each(read, "gpu_driver.gsp", "gsp", read.driver, "GSP firmware", _GSP_REMEDY),
+        *_each(read, "gpu_driver.persistence", "persistence", "Enabled", "persistence mode", _PERSISTENCE_REMEDY),
     ]
 
 
@@ -299,10 +289,10 @@ def _fabric_states(gpus: Sequence[Gpu]) -> list[Check]:
 
 def _each(read: Smi, check: str, field: str, limit: str | None, reason: str, remedy: str) -> list[Check]:
     """Compare one field of every GPU with one value."""
-    source = RUNNING_DRIVER if check == "gsp" else "role cuda"
+    source = RUNNING_DRIVER if field == "gsp" else "role cuda"
     return [
         compare(
-            f"gpu_driver.{check}",
+            check,
             gpu.subject,
             getattr(gpu, field),
             limit,

@@ -4,6 +4,14 @@
 
 What cannot be read with certainty is reported as a `Problem` with its line; nothing is guessed. The only exception that
 leaves `parse` is `TopoError`, when the text holds no matrix of this kind at all.
+
+What proves that the output is whole is the matrix itself, not the legend behind it. The header names every device; each
+of them must have a row, and a row must have a cell for every device, an X on its diagonal and nowhere else. Both cells
+of a pair are compared, so half of a cut cell ("NV1" of "NV18") shows too. The drivers of forms F and G always print a
+legend, but captures are often kept without it (and `topo -mp` has another one), so its absence alone is no reason to
+doubt the rows above: only HCAs that need it to be named are unknown then. What a cut can take away unseen is behind the
+last link cell of the last row. In a GPU's row those are the affinity cells, where a NUMA cell that is not there is
+unknown unless it is blank for all GPUs; in a NIC's row nothing is judged there.
 """
 
 from __future__ import annotations
@@ -195,6 +203,7 @@ def parse(text: str) -> Topology:
             problems.append(
                 Problem(lines[start].number, lines[start].raw, f"{device} is in the header and has no row", device)
             )
+    _refuse_pcie_only(lines[start + 1 :], cells)
     names: dict[str, str] = {}
     for line in lines[start + 1 :]:
         if (match := _NIC_LEGEND.fullmatch(line.text.strip())) and names.setdefault(match[1], match[2]) != match[2]:
@@ -255,6 +264,21 @@ def _refuse_p2p(rows: list[_Line]) -> None:
         tokens = line.text.replace("|", " ").split()
         if tokens and _GPU.fullmatch(tokens[0]) and any(t in _P2P_TOKENS for t in tokens[1:]):
             raise TopoError("this is the peer-to-peer matrix of topo -p2p, not the one of topo -m", line.raw)
+
+
+def _refuse_pcie_only(lines: list[_Line], cells: dict[tuple[str, str], str]) -> None:
+    """Refuse the matrix of PCIe paths: GPUs that are joined by NVLink show SYS or NODE there.
+
+    It has the cells of `topo -m` on a board without NVLink, but its legend does not explain NV#, which that of
+    `topo -m` does on every board since SYS is called so.
+    """
+    first = next((line for line in lines if re.match(r"\s*SYS\s*=", line.text)), None)
+    if first is None or any(width(cell) for cell in cells.values()):
+        return
+    if not any(re.match(r"\s*NV#\s*=", line.text) for line in lines):
+        raise TopoError(
+            "this is the matrix of PCIe paths of topo -mp, not the one of topo -m: no NV# in its legend", first.raw
+        )
 
 
 def _is_link(token: str) -> bool:
@@ -336,8 +360,8 @@ def _plausible(cell: str) -> bool:
 def _trailing_cells(fields: list[str], count: int, exact: bool) -> list[str] | None:
     """Return the affinity cells, None when they cannot be told apart.
 
-    With cell boundaries (tabs), a cell may be blank, and the tool prints an extra tab in front of N/A. Without them
-    (tabs turned into spaces) only a full set of values is certain.
+    With cell boundaries (tabs), a cell may be blank, and the tool prints an extra tab in front of the last one. Without
+    them (tabs turned into spaces) only a full set of values is certain.
     """
     if any(" " in f for f in fields):
         fields, exact = " ".join(fields).split(), False
@@ -348,7 +372,9 @@ def _trailing_cells(fields: list[str], count: int, exact: bool) -> list[str] | N
         surplus = len(cells) - count
         position = len(cells) - 1
         while surplus > 0 and position > 0:
-            if cells[position] == "N/A" and cells[position - 1] == "":
+            # GPU NUMA ID, the third column, is N/A or on Grace a number; both come after two tabs.
+            numbered = count == 3 and position == len(cells) - 1 and cells[position].isdecimal()
+            if cells[position - 1] == "" and (cells[position] == "N/A" or numbered):
                 del cells[position - 1]
                 surplus -= 1
                 position -= 1

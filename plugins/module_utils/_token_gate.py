@@ -14,6 +14,12 @@ from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._token_probe imp
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import Check, Evidence, unknown
 
 CHECK = "token_probe.token"
+CHECKS: dict[str, str] = {
+    "token_probe.token": (
+        "Seconds until the unit's engine made a real token, held against the option max_seconds; a unit that is not "
+        "active or answers without a token fails."
+    ),
+}
 PROPERTIES = "ActiveState,SubState,Result,ExecMainStatus,NRestarts"
 _WEIGHTS = re.compile(r"^(?P<file>.+): FAILED(?P<unread> open or read)?$", re.M)
 _SYSTEMD = re.compile(r"vllm@\S+\.service: |(Starting|Started|Stopping|Stopped|Failed to start|Failed to attach) |-- ")

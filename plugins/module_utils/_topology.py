@@ -22,6 +22,15 @@ from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._nvidia_topo imp
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import Check, Value, compare, unknown
 
 GATE = "nvlink_topology"
+CHECKS: dict[str, str] = {
+    "nvlink_topology.output": "Whether nvidia-smi topo -m printed one whole matrix that can be read.",
+    "nvlink_topology.gpus": "Number of GPUs in the matrix, held against the option gpus or the board profile.",
+    "nvlink_topology.matrix": "Connection of every pair of GPUs, held against the exact one of the board profile.",
+    "nvlink_topology.nic_affinity": (
+        "Connection of each GPU to the HCA of its rail, held against the connections the board profile accepts."
+    ),
+    "nvlink_topology.numa": "NUMA node of each GPU by the matrix, held against the grouping of the board profile.",
+}
 _RESEAT = (
     "Reset the GPUs or power-cycle the node; if it comes back, reseat or replace the board and look for "
     "XID 74 in the kernel log."
@@ -36,7 +45,7 @@ _RENUMBERED = "the driver renumbers the GPUs when one is missing, so their place
 def judge_output(topology: Topology) -> list[Check]:
     """Return an `unknown` for every line that could not be read. Affinity cells are the NUMA rule's business."""
     return [
-        unknown(f"{GATE}.output", p.subject, str(p), _READ_AGAIN)
+        unknown("nvlink_topology.output", p.subject, str(p), _READ_AGAIN)
         for p in topology.problems
         if not p.subject.endswith(" affinity")
     ]
@@ -50,9 +59,9 @@ def judge_count(topology: Topology, profile: Profile, gpus: int | None) -> Check
     if expected is None:
         reason = f"{profile.name} does not fix the number of GPUs, so a missing card would not be noticed"
         if not found:
-            return unknown(f"{GATE}.gpus", "node", reason, "Set gpus to the number of cards in the server.")
+            return unknown("nvlink_topology.gpus", "node", reason, "Set gpus to the number of cards in the server.")
         return Check(
-            f"{GATE}.gpus",
+            "nvlink_topology.gpus",
             "node",
             "warn",
             reason,
@@ -63,7 +72,7 @@ def judge_count(topology: Topology, profile: Profile, gpus: int | None) -> Check
             "Set gpus to the number of cards in the server.",
         )
     return compare(
-        f"{GATE}.gpus",
+        "nvlink_topology.gpus",
         "node",
         found,
         expected,
@@ -85,7 +94,12 @@ def judge_matrix(topology: Topology, profile: Profile) -> list[Check]:
         if profile.nvlink_rule == "optional_pairs" and len(gpus) == 1:
             return [_matrix_pass("1 GPU", "no other GPU to be joined with", profile)]
         return [
-            unknown(f"{GATE}.matrix", "node", f"{len(gpus)} GPUs in the matrix: there is no pair to judge", _READ_AGAIN)
+            unknown(
+                "nvlink_topology.matrix",
+                "node",
+                f"{len(gpus)} GPUs in the matrix: there is no pair to judge",
+                _READ_AGAIN,
+            )
         ]
     pairs = list(itertools.combinations(gpus, 2))
     checks = (
@@ -111,7 +125,9 @@ def judge_matrix(topology: Topology, profile: Profile) -> list[Check]:
 
 
 def _matrix_pass(value: str, reason: str, profile: Profile) -> Check:
-    return Check(f"{GATE}.matrix", "all pairs", "pass", reason, value, _matrix_limit(profile), "", profile.source)
+    return Check(
+        "nvlink_topology.matrix", "all pairs", "pass", reason, value, _matrix_limit(profile), "", profile.source
+    )
 
 
 def _matrix_limit(profile: Profile) -> str:
@@ -141,7 +157,9 @@ def _bad_pair(a: str, b: str, cells: tuple[str | None, str | None], want: str, p
     source = profile.source
     bad = [c for c in cells if c is not None and c != want]
     if not bad:
-        return unknown(f"{GATE}.matrix", subject, "a cell of this pair could not be read", _READ_AGAIN, want, source)
+        return unknown(
+            "nvlink_topology.matrix", subject, "a cell of this pair could not be read", _READ_AGAIN, want, source
+        )
     value = bad[0] if cells[0] == cells[1] or None in cells else f"{cells[0]} one way, {cells[1]} the other"
     lanes = [width(c) for c in bad]
     if cells[0] != cells[1] and None not in cells:
@@ -152,7 +170,7 @@ def _bad_pair(a: str, b: str, cells: tuple[str | None, str | None], want: str, p
         reason = f"{profile.nvlink_width.value - lanes[0]} of {profile.nvlink_width.value} links are missing"
     else:
         reason = f"more links than this board has: {profile.name} is the wrong profile for it"
-    return Check(f"{GATE}.matrix", subject, "fail", reason, value, want, "", source, _RESEAT)
+    return Check("nvlink_topology.matrix", subject, "fail", reason, value, want, "", source, _RESEAT)
 
 
 def _judge_pairs(topology: Topology, profile: Profile, pairs: Sequence[tuple[str, str]]) -> list[Check]:
@@ -178,7 +196,7 @@ def _judge_pairs(topology: Topology, profile: Profile, pairs: Sequence[tuple[str
             reason = f"bridged with {', '.join(others)}: a card has one bridge partner"
             checks.append(
                 Check(
-                    f"{GATE}.matrix",
+                    "nvlink_topology.matrix",
                     gpu,
                     "fail",
                     reason,
@@ -196,7 +214,17 @@ def _judge_pairs(topology: Topology, profile: Profile, pairs: Sequence[tuple[str
                 "Seat its NVLink bridges; compare with nvidia-smi nvlink -s.",
             )
             checks.append(
-                Check(f"{GATE}.matrix", gpu, "fail", reason, "0 partners", _matrix_limit(profile), "", source, remedy)
+                Check(
+                    "nvlink_topology.matrix",
+                    gpu,
+                    "fail",
+                    reason,
+                    "0 partners",
+                    _matrix_limit(profile),
+                    "",
+                    source,
+                    remedy,
+                )
             )
         elif len(alone) < len(partners):
             reason, remedy = (
@@ -204,7 +232,17 @@ def _judge_pairs(topology: Topology, profile: Profile, pairs: Sequence[tuple[str
                 "Check whether its bridge was left out on purpose.",
             )
             checks.append(
-                Check(f"{GATE}.matrix", gpu, "warn", reason, "0 partners", _matrix_limit(profile), "", source, remedy)
+                Check(
+                    "nvlink_topology.matrix",
+                    gpu,
+                    "warn",
+                    reason,
+                    "0 partners",
+                    _matrix_limit(profile),
+                    "",
+                    source,
+                    remedy,
+                )
             )
     return checks
 
@@ -221,7 +259,7 @@ def paired_hcas(gpus: Sequence[str], hcas: Sequence[str]) -> dict[str, str] | No
 
 def judge_nics(topology: Topology, profile: Profile, hcas: Sequence[str], gpus: int | None = None) -> list[Check]:
     """Hold the class between each GPU and the HCA of its rail against the profile."""
-    name = f"{GATE}.nic_affinity"
+    name = "nvlink_topology.nic_affinity"
     if not hcas:
         return []
     expected = gpus if gpus is not None else int(profile.gpus.value) if profile.gpus else len(topology.gpus)
@@ -312,7 +350,7 @@ def judge_nics(topology: Topology, profile: Profile, hcas: Sequence[str], gpus: 
 def judge_numa(topology: Topology, profile: Profile, gpus: int | None = None) -> list[Check]:
     """Hold the NUMA affinity of the GPUs against the board's groups."""
     expected = gpus if gpus is not None else profile.gpu_count
-    name, source = f"{GATE}.numa", profile.source
+    name, source = "nvlink_topology.numa", profile.source
     cells = {g: topology.affinity[g].numa for g in topology.gpus if g in topology.affinity}
     unread = [p for p in topology.problems if p.subject.endswith(" affinity")]
     limit = (
@@ -399,7 +437,7 @@ def _judge_groups(
     known: Mapping[str, frozenset[int]], groups: Sequence[Sequence[int]], limit: str | None, source: str
 ) -> list[Check]:
     """Judge GPUs that must share a node, and groups that must not."""
-    name = f"{GATE}.numa"
+    name = "nvlink_topology.numa"
     members = [[f"GPU{i}" for i in group if f"GPU{i}" in known] for group in groups]
     everywhere = frozenset().union(*known.values()) if known else frozenset()
     if len(everywhere) == 1 and sum(1 for m in members if m) > 1:

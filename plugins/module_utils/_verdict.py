@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeAlias, cast
 
@@ -26,6 +27,11 @@ class Evidence:
     """One raw reading: the command, how it ended, and its untouched output.
 
     `rc` is None when the command never ended by itself (deadline) or never started; `error` then says why.
+
+    A reading that was captured is named after its file. `stands_for` is then the command it was taken for, `name` the
+    file name that reading has in a bundle, and `captured` says what it came from ("file": the one text of the whole
+    capture), so that the stored evidence can be judged again. `needed` False: the gate can do without this reading;
+    True: no gate passes beside it when it failed (see _decision.py).
     """
 
     command: str
@@ -34,6 +40,15 @@ class Evidence:
     stderr: str = ""
     seconds: float | None = None
     error: str | None = None
+    stands_for: str = ""
+    name: str = ""
+    captured: Literal["", "file", "directory"] = ""
+    needed: bool = False
+
+    @property
+    def failed(self) -> bool:
+        """Whether the command did not end well or has no output that could be read."""
+        return self.error is not None or self.rc != 0
 
     @property
     def sha256(self) -> str:
@@ -146,3 +161,19 @@ def result(gate: str, checks: Iterable[Check], evidence: Iterable[Evidence] = ()
         "checks": items,
         "evidence": [e.as_dict() for e in evidence],
     }
+
+
+def content_digest(data: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a stored result without its own `digest`, however the JSON is laid out.
+
+    Raises ValueError for what is no JSON (NaN, infinity) or no text.
+    """
+    content = {key: value for key, value in data.items() if key != "digest"}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def seal(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a result as it is stored: with a digest of the whole, so that a file that was changed is not believed."""
+    stored: dict[str, Any] = json.loads(json.dumps(data))
+    return {**stored, "digest": content_digest(stored)}

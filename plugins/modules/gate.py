@@ -13,8 +13,10 @@ author:
   - The ai_infra.gpu_rack authors (!UNKNOWN)
 description:
   - Reads the result each required gate module has stored and takes the worst verdict. A result that is missing,
-    unreadable, or does
-    not fit its own digests and checks is V(unknown), and V(unknown) blocks as V(fail) does.
+    unreadable, or does not fit its own digests and checks is V(unknown), and V(unknown) blocks as V(fail) does.
+  - The same holds for a result of another machine or another boot, one that is older than a day or from the future,
+    one between which and the decision the clock was set, one that passes the same fact of the same subject with two
+    values, and one that passes although a reading the gate needs had failed.
   - Stores the decision as C(<state_dir>/gate/<stage>.json) with mode 0600, with every check, the digest of each
     evidence file, the
     run, the time, and the machine and boot it was made on.
@@ -67,6 +69,12 @@ options:
         are left alone.
     type: int
     default: 20
+  allow_captured:
+    description:
+      - Also believe results that were judged from captured output. They say nothing about this node, so this is for
+        judging a support bundle as a whole and for tests.
+    type: bool
+    default: false
 """
 
 EXAMPLES = r"""
@@ -131,8 +139,14 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._cli import fail_unwritten, write_json
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._cli import (
+    fail_unwritten,
+    identity,
+    read_bytes,
+    write_json,
+)
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._decision import (
+    Here,
     decide,
     read_result,
     refuse_all,
@@ -150,25 +164,10 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "state_dir": {"type": "path", "default": "/var/lib/gpu_rack"},
     "enforce": {"type": "bool", "default": True},
     "keep_runs": {"type": "int", "default": 20},
+    "allow_captured": {"type": "bool", "default": False},
 }
 _RUN_ID = re.compile(r"[0-9]{8}T[0-9]{6}Z")
 _GATE_NAME = re.compile(r"[a-z][a-z0-9_]*")
-# Who decided where: a disk moved to another machine, or a decision from before a reboot, can be told apart.
-_MACHINE_ID = Path("/etc/machine-id")
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-
-
-def read_bytes(path: Path) -> bytes | None:
-    """Return a file's bytes, None when it cannot be read."""
-    try:
-        return path.read_bytes()
-    except (OSError, ValueError):  # ValueError: a NUL in the path
-        return None
-
-
-def _identity(path: Path) -> str | None:
-    raw = read_bytes(path)
-    return raw.decode("ascii", "replace").strip() or None if raw else None
 
 
 def prune(root: Path, current: str, keep: int) -> list[str]:
@@ -196,13 +195,17 @@ def main() -> None:
     evidence, state = Path(params["evidence"]), Path(params["state_dir"])
     run = params["run"] or evidence.parent.name
     path = state / "gate" / f"{params['stage']}.json"
+    me = identity()
+    here = Here(time.time(), me["uptime"], me["machine_id"], me["boot_id"])
     names = list(dict.fromkeys(params["require"]))
     problem = run_problem(run, evidence.parent.name)
     if problem:
         results = refuse_all(names, problem)
     else:
-        now = time.time()
-        results = [read_result(name, read_bytes(evidence / f"{name}.json"), now) for name in names]
+        results = [
+            read_result(name, read_bytes(evidence / f"{name}.json"), here, allow_captured=params["allow_captured"])
+            for name in names
+        ]
     outcome = {**decide(params["stage"], results), "run": run}
     blocked = outcome["verdict"] in BLOCKING
     if not module.check_mode:
@@ -210,8 +213,9 @@ def main() -> None:
             **outcome,
             "node": params["node"] or socket.gethostname().partition(".")[0],
             "time": time.time(),
-            "machine_id": _identity(_MACHINE_ID),
-            "boot_id": _identity(_BOOT_ID),
+            # Who decided where: a disk moved to another machine, or a decision from before a reboot, can be told apart.
+            "machine_id": here.machine_id,
+            "boot_id": here.boot_id,
             "evidence": str(evidence),
         }
         try:

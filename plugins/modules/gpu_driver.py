@@ -181,6 +181,8 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     check_numbers(module, positive=["gpus"])
     params = module.params
+    if not re.fullmatch(r"[0-9]+(\.[0-9]+)+", params["version"]):
+        module.fail_json(msg=f"version: {params['version']!r} is no version of a driver. Use one such as 580.95.05.")
     source = Source(params["captured"], params["timeout"])
     smi = source.read(["nvidia-smi", "-q"], "nvidia-smi-q.txt", "nvidia-smi-q")
     fabric_manager = read_fabric_manager(source, params["fabric_manager_package"]) if params["fabric_manager"] else None

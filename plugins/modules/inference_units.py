@@ -216,6 +216,21 @@ from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import 
 )
 
 GATE = "inference_units"
+CHECKS: dict[str, str] = {
+    "inference_units.output": (
+        "Whether the matrix and the list of GPUs of nvidia-smi are whole and can be read; anything else is unknown."
+    ),
+    "inference_units.gpus": "The GPUs of the matrix, held against those of the list of GPUs; both must be the same.",
+    "inference_units.plan": (
+        "The units planned in the option plan, held against the measured links, NUMA nodes and bus ids of their GPUs."
+    ),
+    "inference_units.units": (
+        "Units whose GPUs are joined by NVLink and placed on NUMA nodes, held against the number the board profile or "
+        "the option gpus gives for units of iu_gpus GPUs."
+    ),
+    "inference_units.cpus": "The CPUs of each unit's NUMA node from sysfs, each of which belongs to one node only.",
+    "inference_units.nics": "The HCAs near each unit's GPUs, of which the option hcas must leave at least one.",
+}
 ARGUMENT_SPEC = {
     **GATE_ARGS,
     "profile": {"type": "str", "required": True, "choices": list(NAMES)},
@@ -398,13 +413,14 @@ def judge(
     try:
         topology = parse(topo_text)
     except TopoError as exc:
-        return [unknown(f"{GATE}.output", "nvidia-smi topo -m", str(exc), remedy)], []
+        return [unknown("inference_units.output", "nvidia-smi topo -m", str(exc), remedy)], []
     # Affinity cells only stand in for sysfs here: when they are needed and unreadable, the NUMA node is not known.
     broken = [p for p in topology.problems if not p.subject.endswith(" affinity")]
-    checks = [unknown(f"{GATE}.output", p.subject, str(p), remedy) for p in broken]
+    checks = [unknown("inference_units.output", p.subject, str(p), remedy) for p in broken]
     gpus, bad = parse_gpus(query_text)
     checks += [
-        unknown(f"{GATE}.output", "nvidia-smi --query-gpu", f"a line cannot be read: {shown(b)}", remedy) for b in bad
+        unknown("inference_units.output", "nvidia-smi --query-gpu", f"a line cannot be read: {shown(b)}", remedy)
+        for b in bad
     ]
     measured = {gpu_index(g) for g in topology.gpus}
     odd = measured.symmetric_difference(g.index for g in gpus)
@@ -412,7 +428,7 @@ def judge(
         reason = f"topo -m and --query-gpu disagree about GPU {format_set(odd)}"
         checks.append(
             unknown(
-                f"{GATE}.gpus",
+                "inference_units.gpus",
                 f"GPU{format_set(odd)}",
                 reason,
                 "A GPU came or went between the readings; look for XID 79.",
@@ -423,11 +439,11 @@ def judge(
     size = params["iu_gpus"]
     if params["plan"]:
         grouping = check_plan(params["plan"], gpus, topology, nodes, size, spans_numa=board.unit_spans_numa)
-        fact, limit, limit_source = "plan", f"{len(params['plan'])} planned units", "option plan"
+        name, limit, limit_source = "inference_units.plan", f"{len(params['plan'])} planned units", "option plan"
         advice = "Correct the plan in the inventory, or repair the GPU or the slot that differs from it."
     else:
         grouping = derive_groups(topology, nodes, size, spans_numa=board.unit_spans_numa)
-        fact, limit, limit_source = "units", f"units of {size} GPUs", "option iu_gpus"
+        name, limit, limit_source = "inference_units.units", f"units of {size} GPUs", "option iu_gpus"
         advice = (
             "Repair the links or the NUMA setting first (nvlink_topology says which), or choose an "
             "iu_gpus that fits the board."
@@ -436,20 +452,22 @@ def judge(
     if missing and not board.unit_spans_numa:
         reason = f"the NUMA node of GPU{format_set(missing)} is not known, so no unit can be placed"
         subject, where = f"GPU{format_set(missing)}", "Run the gate outside a cpuset."
-        checks.append(unknown(f"{GATE}.{fact}", subject, reason, where, limit, limit_source))
+        checks.append(unknown(name, subject, reason, where, limit, limit_source))
     elif grouping.problems:
         shown_units = "; ".join(str(unit_value(u, {nodes[g] for g in u if g in nodes})) for u in grouping.units)
         for problem in grouping.problems:
             # A link that could not be read is not a link that is missing.
             verdict: Verdict = "unknown" if broken or odd else "fail"
             value = None if verdict == "unknown" else shown_units or "no unit"
-            checks.append(Check(f"{GATE}.{fact}", "node", verdict, problem, value, limit, "", limit_source, advice))
+            checks.append(Check(name, "node", verdict, problem, value, limit, "", limit_source, advice))
     else:
         checks.extend(_judge_number(board, params, len(grouping.units), measured))
     cpus = node_cpus(topology, nodes, sysfs)
     if shared := shared_cpus(cpus, sysfs):
         reason = f"CPU {format_set(shared)} is on more than one NUMA node"
-        checks.append(unknown(f"{GATE}.cpus", "node", reason, "Look at /sys/devices/system/node/node*/cpulist."))
+        checks.append(
+            unknown("inference_units.cpus", "node", reason, "Look at /sys/devices/system/node/node*/cpulist.")
+        )
     units = build_units(
         grouping.units,
         topology,
@@ -472,7 +490,7 @@ def _judge_number(board: Profile, params: Mapping[str, Any], found: int, measure
     source = "option gpus" if params["gpus"] is not None else board.source if board.gpus else "GPUs found"
     return [
         compare(
-            f"{GATE}.units",
+            "inference_units.units",
             "node",
             found,
             wanted,
@@ -493,12 +511,14 @@ def _judge_unit(
     indices = [g["index"] for g in unit["gpus"]]
     if not unit["cpus"] or any(n not in cpus for n in unit["numa_nodes"]) or any(g not in nodes for g in indices):
         reason = "the CPUs of its NUMA node could not be read"
-        checks.append(unknown(f"{GATE}.cpus", unit["id"], reason, "Look at /sys/devices/system/node/node*/cpulist."))
+        checks.append(
+            unknown("inference_units.cpus", unit["id"], reason, "Look at /sys/devices/system/node/node*/cpulist.")
+        )
     if hcas and not unit["nics"]:
         remedy = "Correct hcas, or look for the HCAs with ibstat and lspci."
         checks.append(
             Check(
-                f"{GATE}.nics",
+                "inference_units.nics",
                 unit["id"],
                 "fail",
                 "none of the HCAs is in the matrix",
@@ -513,7 +533,9 @@ def _judge_unit(
         value = (
             f"{unit_value(indices, set(unit['numa_nodes']))}, CPU {unit['cpus']}, {', '.join(unit['nics']) or 'no NIC'}"
         )
-        checks.append(Check(f"{GATE}.units", unit["id"], "pass", "its GPUs are joined by NVLink and placed", value))
+        checks.append(
+            Check("inference_units.units", unit["id"], "pass", "its GPUs are joined by NVLink and placed", value)
+        )
     return checks
 
 
@@ -556,7 +578,9 @@ def main() -> None:
     topo = source.read(TOPO, "nvidia-smi-topo-m.txt", "topo-m.txt", "topo.txt")
     query = source.read(QUERY, "nvidia-smi-query-gpu.csv", "query-gpu.csv", primary=False)
     remedy = "Check that the driver is installed and loaded, then run the command by hand."
-    checks = [unknown(f"{GATE}.output", "nvidia-smi", reason, remedy) for e in (topo, query) if (reason := refusal(e))]
+    checks = [
+        unknown("inference_units.output", "nvidia-smi", reason, remedy) for e in (topo, query) if (reason := refusal(e))
+    ]
     units: list[dict[str, Any]] = []
     if not checks:
         checks, units = judge(topo.stdout, query.stdout, source, params)

@@ -173,6 +173,13 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils import _consul, _files, _membership, _systemd
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import Check
 
+CHECKS: dict[str, str] = {
+    "iu_membership.evidence": (
+        "Whether each stage was decided on this machine, in this boot, with a pass, not longer ago than the option "
+        "max_evidence_age and after any quarantine, and whether the node is on hold."
+    ),
+    "iu_membership.passing": "State of each unit's check in Consul, which must be passing when the join is over.",
+}
 PROBE_CONFIG = "/etc/gpu_rack/iu_probe.json"
 PROBE_UNIT_FILE = "/etc/systemd/system/gpu-rack-probe@.service"
 PROBE_PROGRAMS = tuple(

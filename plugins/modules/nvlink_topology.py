@@ -32,7 +32,8 @@ options:
     type: int
   hcas:
     description:
-      - RDMA device names in rail order, such as V([mlx5_0, mlx5_1]). Each GPU is paired with the HCA at its place.
+      - RDMA device names in rail order, such as V([mlx5_0, mlx5_1]), each once. Each GPU is paired with the HCA at its
+        place.
       - Without it the distance to NICs is not judged.
     type: list
     elements: str
@@ -130,7 +131,7 @@ def judge(text: str, board_name: str, gpus: int | None, hcas: list[str]) -> tupl
         topology = parse(text)
     except TopoError as exc:
         remedy = "Run nvidia-smi on the node; if it fails there too, look at the driver and the kernel log."
-        return [unknown(f"{GATE}.output", "nvidia-smi topo -m", str(exc), remedy)], None
+        return [unknown("nvlink_topology.output", "nvidia-smi topo -m", str(exc), remedy)], None
     return [
         *judge_output(topology),
         judge_count(topology, board, gpus),
@@ -157,13 +158,16 @@ def main() -> None:
     module = AnsibleModule(ARGUMENT_SPEC, supports_check_mode=True)
     check_numbers(module, positive=["gpus"])
     params = module.params
+    for hca in params["hcas"]:
+        if params["hcas"].count(hca) > 1:
+            module.fail_json(msg=f"hcas: {hca!r} is there twice. Name each rail's HCA once.")
     source = Source(params["captured"], params["timeout"])
     evidence = source.read(COMMAND, *CAPTURE_NAMES)
     reason = refusal(evidence)
     topology: Topology | None = None
     if reason:
         remedy = "Check that the driver is installed and loaded, then run the command by hand."
-        checks = [unknown(f"{GATE}.output", "nvidia-smi topo -m", reason, remedy)]
+        checks = [unknown("nvlink_topology.output", "nvidia-smi topo -m", reason, remedy)]
     else:
         checks, topology = judge(evidence.stdout, params["profile"], params["gpus"], params["hcas"])
     gpus, matrix = cells_by_gpu(topology)

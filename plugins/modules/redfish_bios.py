@@ -192,6 +192,7 @@ from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._bios_intents im
     unlock,
     vendor_of,
 )
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._cli import check_numbers
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._redfish import (
     REDFISH_ARGS,
     Bmc,
@@ -200,6 +201,11 @@ from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._redfish import 
 )
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import compare, describe, worst
 
+CHECKS: dict[str, str] = {
+    "redfish_bios.setting": (
+        "The BIOS setting in effect by Redfish, held against the wanted one; a pending value does not count."
+    ),
+}
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     **REDFISH_ARGS,
     "intents": {
@@ -409,6 +415,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec=ARGUMENT_SPEC, supports_check_mode=True, required_one_of=[("intents", "attributes")]
     )
+    check_numbers(module)
     params = module.params
     try:
         bios = Bios(Bmc(params), params["system_id"])

@@ -153,6 +153,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._cli import check_numbers
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._redfish import (
     REDFISH_ARGS,
     Bmc,
@@ -163,6 +164,11 @@ from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._redfish import 
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._redfish_tasks import ENDED, failure, staged_versions
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import compare, worst
 
+CHECKS: dict[str, str] = {
+    "redfish_firmware.version": (
+        "The version each component runs by Redfish's firmware inventory, held against the pinned firmware set."
+    ),
+}
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     **REDFISH_ARGS,
     "packages": {
@@ -318,6 +324,7 @@ def checks(components: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
 def main() -> None:
     """Run the module."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    check_numbers(module, positive=["task_timeout", "poll_interval"])
     params = module.params
     packages = params["packages"]
     try:

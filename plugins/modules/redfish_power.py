@@ -87,6 +87,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._cli import check_numbers
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._redfish import (
     REDFISH_ARGS,
     Bmc,
@@ -169,6 +170,7 @@ def planned(state: str, before: str, graceful: bool) -> list[str]:
 def main() -> None:
     """Run the module."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    check_numbers(module, positive=["power_timeout"], not_negative=["graceful_timeout"])
     params = module.params
     start = time.monotonic()
     forced = False

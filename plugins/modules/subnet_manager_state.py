@@ -35,6 +35,7 @@ options:
     description:
       - Judge stored output in place of running the tools. A directory with the files C(systemctl), C(sminfo),
         C(ibstat) (C(ibstat -p)), C(journal) and C(opensm.conf).
+      - A single file is the answer of C(sminfo), and only the master is judged.
     type: path
 extends_documentation_fragment:
   - ai_infra.gpu_rack.gate
@@ -73,12 +74,14 @@ evidence:
   elements: dict
 """
 
+import shlex
 import time
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.ai_infra.gpu_rack.plugins.module_utils import _cli
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._capture import Source, refusal
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._cli import GATE_ARGS, check_numbers, finish_gate
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._opensm import (
     parse_settings,
     parse_sminfo,
@@ -89,8 +92,27 @@ from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._opensm import (
 )
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import Check, Evidence, Verdict, unknown
 
+CHECKS: dict[str, str] = {
+    "subnet_manager.service": "State of OpenSM's systemd unit, which must be active.",
+    "subnet_manager.master": (
+        "State of the subnet manager this host's port answers to by sminfo, in number and words, which must be master "
+        "as InfiniBand needs one."
+    ),
+    "subnet_manager.config": (
+        "Settings OpenSM said since its start that it does not know; there must be none, and the journal must show "
+        "that it spoke."
+    ),
+    "subnet_manager.adaptive_routing": (
+        "The routing engine in the configuration OpenSM took, which must be an ar_ engine; community OpenSM cannot "
+        "prove it and warns."
+    ),
+    "subnet_manager.congestion_control": (
+        "The setting mlnx_congestion_control in the configuration OpenSM took, which must be 2; community OpenSM "
+        "cannot prove it and warns."
+    ),
+}
 ARGUMENTS: dict[str, dict[str, Any]] = {
-    **_cli.GATE_ARGS,
+    **GATE_ARGS,
     "flavour": {"type": "str", "choices": ["opensm", "nvidia"], "default": "opensm"},
     "unit": {"type": "str", "default": "opensm.service"},
     "config_path": {"type": "path", "default": "/etc/opensm/opensm.conf"},
@@ -98,30 +120,38 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 }
 
 
-def read_live(module: AnsibleModule) -> dict[str, Evidence]:
-    """Run the tools; wait for a master while the service is there."""
-    timeout, unit = module.params["timeout"], module.params["unit"]
-    deadline = time.monotonic() + module.params["wait"]
+def read(source: Source, params: Mapping[str, Any]) -> dict[str, Evidence]:
+    """Read the tools; a live run waits for a master while the service is there."""
+    unit, nvidia = params["unit"], params["flavour"] == "nvidia"
+    deadline = time.monotonic() + params["wait"]
     show = ["systemctl", "show", unit, "--property=ActiveState,SubState,InvocationID"]
     while True:
-        state, info = _cli.run(show, timeout), _cli.run(["sminfo"], timeout)
+        source.used.clear()
+        info = source.read(["sminfo"], "sminfo")
+        state = source.read(show, "systemctl", primary=False, needed=True)
         answer = parse_sminfo(info.stdout)
-        if answer is not None and answer.state == "SMINFO_MASTER":
+        if not source.live or (answer is not None and answer.state == "SMINFO_MASTER"):
             break
         if time.monotonic() >= deadline or "ActiveState=active" not in state.stdout:
             break
         time.sleep(1.0)
     invocation = parse_properties(state.stdout).get("InvocationID", "")
     journal = ["journalctl", "--quiet", "--no-pager", "--output=cat", f"_SYSTEMD_INVOCATION_ID={invocation}"]
-    return {
+    found = {
         "systemctl": state,
         "sminfo": info,
-        "ibstat": _cli.run(["ibstat", "-p"], timeout),
-        "journal": _cli.run(journal, timeout)
-        if invocation
-        else Evidence("journalctl", None, "", "", None, "no invocation"),
-        "opensm.conf": _cli.read_captured(module.params["config_path"]),
+        "ibstat": source.read(["ibstat", "-p"], "ibstat", primary=False, needed=True),
+        "opensm.conf": source.read(["cat", params["config_path"]], "opensm.conf", primary=False, needed=nvidia),
     }
+    if source.live and not invocation:
+        # An empty id would match every line of the journal.
+        found["journal"] = Evidence(
+            "journalctl", None, "", "", None, "no invocation", shlex.join(journal), "journal", needed=True
+        )
+        source.used.append(found["journal"])
+    else:
+        found["journal"] = source.read(journal, "journal", primary=False, needed=True)
+    return found
 
 
 def parse_properties(text: str) -> dict[str, str]:
@@ -131,49 +161,44 @@ def parse_properties(text: str) -> dict[str, str]:
 
 def judge(read: dict[str, Evidence], unit: str, flavour: str) -> list[Check]:
     """Return the checks of the service, the master, the configuration, and what that proves."""
-    return [_service(read, unit), _master(read), *_configuration(read, flavour)]
+    guids = [line.strip() for line in read["ibstat"].stdout.splitlines() if line.strip().startswith("0x")]
+    return [_service(read, unit), master(read, guids), *_configuration(read, flavour)]
 
 
 def _service(read: dict[str, Evidence], unit: str) -> Check:
     name = "subnet_manager.service"
     state = parse_properties(read["systemctl"].stdout).get("ActiveState")
-    if state is None:
-        return unknown(
-            name, unit, read["systemctl"].error or "systemctl printed no state", "Look at `systemctl status`."
-        )
+    problem = refusal(read["systemctl"])
+    if state is None or problem is not None:
+        return unknown(name, unit, problem or "systemctl printed no state", "Look at `systemctl status`.")
     remedy = "" if state == "active" else f"Look at `journalctl -u {unit}`."
     verdict: Verdict = "pass" if state == "active" else "fail"
     return Check(name, unit, verdict, f"the unit is {state}", state, "active", "", "specification", remedy)
 
 
-def _master(read: dict[str, Evidence]) -> Check:
+def master(read: dict[str, Evidence], guids: Sequence[str] | None) -> Check:
+    """Judge the answer of the fabric's subnet manager. `guids` are this host's ports, None when they are not asked."""
     name, limit, source = "subnet_manager.master", "SMINFO_MASTER", "InfiniBand needs one"
     remedy = "Look at OpenSM's log; check that this host's port is cabled (ibstat)."
     info = parse_sminfo(read["sminfo"].stdout)
-    if info is None:
-        said = (read["sminfo"].stderr.strip() or read["sminfo"].stdout.strip()).splitlines()[-1:]
-        return unknown(
-            name, "fabric", read["sminfo"].error or f"sminfo: {' '.join(said) or 'no answer'}", remedy, limit, source
-        )
-    guids = [line.strip() for line in read["ibstat"].stdout.splitlines() if line.strip().startswith("0x")]
+    problem = refusal(read["sminfo"])
+    if problem is None and info is None:
+        said = read["sminfo"].stdout.strip().splitlines()[-1:]
+        problem = f"sminfo: {' '.join(said) or 'no answer'}"
+    if problem is not None or info is None:
+        return unknown(name, "fabric", problem or "no answer", remedy, limit, source)
+    if info.contradiction:
+        return unknown(name, "fabric", info.contradiction, remedy, limit, source)
+    if info.state != "SMINFO_MASTER":
+        reason = f"the subnet manager at {info.guid} is not master"
+        return Check(name, "fabric", "fail", reason, info.state, limit, "", source, remedy)
+    if guids is None:
+        return Check(name, "fabric", "pass", f"port {info.guid} is master", info.state, limit, "", source)
+    if not guids:
+        why = f"ibstat -p lists no port of this host, {info.guid} is master"
+        return unknown(name, "fabric", why, remedy, limit, source)
     here = any(same_guid(info.guid, guid) for guid in guids)
     who = "this host is master" if here else f"this host is standby, port {info.guid} is master"
-    if info.state != "SMINFO_MASTER":
-        return Check(
-            name,
-            "fabric",
-            "fail",
-            f"the subnet manager at {info.guid} is not master",
-            info.state,
-            limit,
-            "",
-            source,
-            remedy,
-        )
-    if not guids:
-        return unknown(
-            name, "fabric", f"ibstat -p lists no port of this host, {info.guid} is master", remedy, limit, source
-        )
     return Check(name, "fabric", "pass", f"{who}, priority {info.priority}", info.state, limit, "", source)
 
 
@@ -210,7 +235,10 @@ def _configuration(read: dict[str, Evidence], flavour: str) -> list[Check]:
                 name, "opensm.conf", "pass", f"{label} knows every setting", "no unrecognized token", "none", "", source
             )
         ]
-    settings = parse_settings(config.stdout) if config.error is None else {}
+    unread = refusal(config)
+    if unread is None and flavour == "nvidia" and not parse_settings(config.stdout):
+        unread = f"{config.command} holds no setting"
+    settings = parse_settings(config.stdout)
     wanted = {
         "subnet_manager.adaptive_routing": (
             "routing_engine",
@@ -232,6 +260,10 @@ def _configuration(read: dict[str, Evidence], flavour: str) -> list[Check]:
                 )
             )
             continue
+        if unread is not None:
+            # What was not read is not proven to be missing.
+            checks.append(unknown(check, "fabric", unread, "Give the path of OpenSM's configuration.", limit))
+            continue
         value = settings.get(key)
         taken = good and key not in names
         reason = f"{key} as OpenSM took it" if taken else f"{key} is not what turns it on"
@@ -248,13 +280,13 @@ def _configuration(read: dict[str, Evidence], flavour: str) -> list[Check]:
 def main() -> None:
     """Read and judge."""
     module = AnsibleModule(ARGUMENTS, supports_check_mode=True)
+    check_numbers(module, not_negative=["wait"])
     params = module.params
-    if params["captured"]:
-        names = ("systemctl", "sminfo", "ibstat", "journal", "opensm.conf")
-        read = {name: _cli.read_captured(str(Path(params["captured"]) / name)) for name in names}
-    else:
-        read = read_live(module)
-    _cli.finish_gate(module, "subnet_manager", judge(read, params["unit"], params["flavour"]), list(read.values()))
+    source = Source(params["captured"], params["timeout"])
+    found = read(source, params)
+    # The answer of sminfo alone shows whether the fabric has a master, and nothing of this host's service.
+    checks = [master(found, None)] if source.single_file else judge(found, params["unit"], params["flavour"])
+    finish_gate(module, "subnet_manager", checks, source.used)
 
 
 if __name__ == "__main__":

@@ -145,6 +145,10 @@ def _ecc(hw: Hw, m: Match) -> None:
         ecc[f"{span}_{m['kind']}"] += int(m["value"])
 
 
+def _sram_threshold(hw: Hw, m: Match) -> None:
+    _gpu(hw, m)["ecc"]["sram_threshold"] = True
+
+
 def _remap(hw: Hw, m: Match) -> None:
     g = _gpu(hw, m)
     g["remap"]["uncorrectable"] += 1
@@ -192,6 +196,18 @@ _PORT_STATES = {
 def _port_state(hw: Hw, m: Match) -> None:
     p = _port(hw, m)
     p["state"], p["phys"] = _PORT_STATES[m["value"]]
+
+
+def _no_cable(hw: Hw, m: Match) -> None:
+    p = _port(hw, m)
+    p["state"], p["phys"] = _PORT_STATES["Polling"]
+    _hca(hw, m)["rate_gbps"] = 0
+
+
+def _dcqcn_off(hw: Hw, m: Match) -> None:
+    h = _hca(hw, m)
+    h["dcqcn"] = "off"
+    _mlx(hw, h["name"])["ROCE_CC_PRIO_MASK_P1"] = "0"
 
 
 def _port_ethernet(hw: Hw, m: Match) -> None:
@@ -304,6 +320,21 @@ _G = r"gpu (?P<gpu>\d{1,2})"
 _H = r"(?P<hca>[a-z][a-z0-9_]*)"
 _VERSION = r"(?P<value>[0-9A-Za-z][0-9A-Za-z.\-_]*)"
 
+
+def _unit_unbound(hw: Hw, m: Match) -> None:
+    hw["numactl"].setdefault("unbound_units", []).append(m["iu"])
+
+
+def _cstate_ignored(hw: Hw, m: Match) -> None:
+    """Force the deepest state; simhw apply-faults sets its disable flag, and simhw tick does not care."""
+    cpus = sum(int(n["cpus"].split("-")[1]) - int(n["cpus"].split("-")[0]) + 1 for n in hw["numa"])
+    if int(m["cpu"]) >= cpus:
+        raise ValueError(f"the node has CPUs 0-{cpus - 1}")
+    deepest = max(hw["cstates"]["states"], key=lambda s: int(s["latency_us"]))
+    hw["cstates"]["forced"][str(int(m["cpu"]))] = deepest["name"]
+    hw["cstates"].setdefault("ignores_flag", []).append(int(m["cpu"]))
+
+
 CATALOG: tuple[Fault, ...] = (
     # --- GPUs
     Fault(
@@ -338,6 +369,24 @@ CATALOG: tuple[Fault, ...] = (
         "ecc gpu 1: uncorrected 2",
         "ECC errors, volatile and aggregate",
         _ecc,
+    ),
+    Fault(
+        rf"ecc {_G}: sram threshold",
+        "ecc gpu 1: sram threshold",
+        "the driver says that the GPU has too many uncorrectable SRAM errors",
+        _sram_threshold,
+    ),
+    Fault(
+        rf"repair {_G}: (?P<value>channel|tpc) pending",
+        "repair gpu 1: channel pending",
+        "a memory channel or a TPC waits for a reset to be repaired",
+        _gpu_set("repair"),
+    ),
+    Fault(
+        rf"gsp {_G}: version {_VERSION}",
+        "gsp gpu 1: version 580.82.07",
+        "the GPU's GSP runs firmware of another driver",
+        _gpu_set("gsp"),
     ),
     Fault(rf"ecc {_G}: off", "ecc gpu 1: off", "ECC mode disabled", _gpu_set("ecc_mode", "Disabled")),
     Fault(
@@ -421,6 +470,18 @@ CATALOG: tuple[Fault, ...] = (
         _fabric("In Progress", "N/A"),
     ),
     Fault(
+        rf"fabric {_G}: route unhealthy",
+        "fabric gpu 5: route unhealthy",
+        "the fabric's health of one GPU names an unhealthy route",
+        _gpu_set("route_unhealthy", True),
+    ),
+    Fault(
+        rf"fabric {_G}: clique (?P<value>\d{{1,4}})",
+        "fabric gpu 5: clique 1",
+        "one GPU is in another clique of the fabric",
+        _gpu_set("clique"),
+    ),
+    Fault(
         r"fabric: insufficient resources",
         "fabric: insufficient resources",
         "fabric state Completed, but status Insufficient Resources",
@@ -453,6 +514,12 @@ CATALOG: tuple[Fault, ...] = (
     ),
     Fault(r"nccl: wrong", "nccl: wrong", "#wrong above 0 in the last rows", _set("nccl", "wrong", value=3)),
     Fault(
+        r"nccl: unchecked",
+        "nccl: unchecked",
+        "all_reduce_perf prints N/A for #wrong though it was asked to check",
+        _set("nccl", "unchecked", value=True),
+    ),
+    Fault(
         r"nccl: cut off",
         "nccl: cut off",
         "all_reduce_perf ends in the middle of its table, rc 0",
@@ -470,6 +537,18 @@ CATALOG: tuple[Fault, ...] = (
         "port mlx5_1: Polling",
         "logical/physical port state",
         _port_state,
+    ),
+    Fault(
+        rf"port {_H}: no cable",
+        "port mlx5_1: no cable",
+        "the port has no cable or no transceiver: Down, Polling, and a rate of 0",
+        _no_cable,
+    ),
+    Fault(
+        rf"dcqcn {_H}: off",
+        "dcqcn mlx5_1: off",
+        "the adapter's firmware reacts to congestion on no priority (ROCE_CC_PRIO_MASK_P1 is 0)",
+        _dcqcn_off,
     ),
     Fault(
         rf"port {_H}: rate (?P<value>\d+)",
@@ -527,6 +606,12 @@ CATALOG: tuple[Fault, ...] = (
         _cstate,
     ),
     Fault(
+        r"cstate cpu (?P<cpu>\d{1,3}): grows although disabled",
+        "cstate cpu 7: grows although disabled",
+        "the residency of the CPU's deepest state grows whatever its disable flag says",
+        _cstate_ignored,
+    ),
+    Fault(
         r"cstates: kernel ignores bios",
         "cstates: kernel ignores bios",
         "intel_idle uses its own table whatever the BIOS says",
@@ -551,6 +636,18 @@ CATALOG: tuple[Fault, ...] = (
         "numactl: ignores binding",
         "numactl runs the command unbound",
         _set("numactl", "unbound", value=True),
+    ),
+    Fault(
+        r"numa memory: (?P<value>\d{1,2})% remote",
+        "numa memory: 22% remote",
+        "so much of every bound engine's memory is on the other NUMA node, as when it is bound after its start",
+        _set("numactl", "remote", number=True, scale=0.01),
+    ),
+    Fault(
+        r"unit (?P<iu>iu\d{1,2}): unbound",
+        "unit iu0: unbound",
+        "the engine runs without its binding: on every CPU, its memory spread over the nodes",
+        _unit_unbound,
     ),
     # --- clock
     Fault(

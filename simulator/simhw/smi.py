@@ -257,7 +257,7 @@ def query_rows(hw: Hw, g: Hw, version: str) -> list[Row]:
         [("Virtualization Mode", "None"), ("Host VGPU Mode", "N/A"), ("vGPU Heterogeneous Mode", "N/A")],
     )
     put(4, "GPU Recovery Action", g.get("recovery", "None"))
-    put(4, "GSP Firmware Version", version)
+    put(4, "GSP Firmware Version", g.get("gsp", version))
     block("IBMNPU", [("Relaxed Ordering Mode", "N/A")])
     block(
         "PCI",
@@ -349,12 +349,13 @@ def query_rows(hw: Hw, g: Hw, version: str) -> list[Row]:
         for key, value in values:
             put(12, key, value if ecc_on else "N/A")
         if span == "aggregate":
-            put(12, "SRAM Threshold Exceeded", "No" if ecc_on else "N/A")
+            exceeded = "Yes" if g["ecc"].get("sram_threshold") else "No"
+            put(12, "SRAM Threshold Exceeded", exceeded if ecc_on else "N/A")
     head(8, "Aggregate Uncorrectable SRAM Sources")
     for key in ("SRAM L2", "SRAM SM", "SRAM Microcontroller", "SRAM PCIE", "SRAM Other"):
         put(12, key, 0 if ecc_on else "N/A")
-    put(8, "Channel Repair Pending", "No")
-    put(8, "TPC Repair Pending", "No")
+    put(8, "Channel Repair Pending", "Yes" if g.get("repair") == "channel" else "No")
+    put(8, "TPC Repair Pending", "Yes" if g.get("repair") == "tpc" else "No")
     block("Retired Pages", [("Single Bit ECC", "N/A"), ("Double Bit ECC", "N/A"), ("Pending Page Blacklist", "N/A")])
     remap = g["remap"]
     block(
@@ -437,13 +438,13 @@ def query_rows(hw: Hw, g: Hw, version: str) -> list[Row]:
         [
             ("State", fabric_state),
             ("Status", fabric_status),
-            ("CliqueId", "0" if done else "N/A"),
+            ("CliqueId", g.get("clique", "0") if done else "N/A"),
             ("ClusterUUID", "00000000-0000-0000-0000-000000000000" if done else "N/A"),
         ],
     )
     head(8, "Health")
     for key in ("Summary", "Bandwidth", "Route Recovery in progress", "Route Unhealthy", "Access Timeout Recovery"):
-        put(12, key, "N/A")
+        put(12, key, "True" if key == "Route Unhealthy" and g.get("route_unhealthy") else "N/A")
     procs = driver.processes(g)
     if not procs:
         put(4, "Processes", "None")
@@ -502,8 +503,62 @@ def _tag(name: str) -> str:
     return name.lower().replace(" ", "_").replace(".", "").replace("-", "_").replace("(", "").replace(")", "")
 
 
+# Tags that are not the text's name in lower case: by the tag of the section and the name, or by the name alone.
+_XML_TAGS = {
+    "GPU UUID": "uuid",
+    "Serial Number": "serial",
+    "mig_mode/Current": "current_mig",
+    "mig_mode/Pending": "pending_mig",
+    "driver_model/Current": "current_dm",
+    "driver_model/Pending": "pending_dm",
+    "inforom_version/Image Version": "img_version",
+    "inforom_version/Power Management Object": "pwr_object",
+    "GPU C2C Mode": "c2c_mode",
+    "pci/Bus": "pci_bus",
+    "pci/Device": "pci_device",
+    "pci/Domain": "pci_domain",
+    "pci/Device Id": "pci_device_id",
+    "pci/Bus Id": "pci_bus_id",
+    "pci/Sub System Id": "pci_sub_system_id",
+    "GPU Link Info": "pci_gpu_link_info",
+    "PCIe Generation": "pcie_gen",
+    "pcie_gen/Max": "max_link_gen",
+    "pcie_gen/Current": "current_link_gen",
+    "pcie_gen/Device Current": "device_current_link_gen",
+    "pcie_gen/Device Max": "max_device_link_gen",
+    "pcie_gen/Host Max": "max_host_link_gen",
+    "Link Width": "link_widths",
+    "link_widths/Max": "max_link_width",
+    "link_widths/Current": "current_link_width",
+    "Bridge Chip": "pci_bridge_chip",
+    "Replays Since Reset": "replay_counter",
+    "Replay Number Rollovers": "replay_rollover_counter",
+    "ecc_mode/Current": "current_ecc",
+    "ecc_mode/Pending": "pending_ecc",
+    "SRAM Uncorrectable SEC-DED": "sram_uncorrectable_secded",
+    "remapped_rows/Correctable Error": "remapped_row_corr",
+    "remapped_rows/Uncorrectable Error": "remapped_row_unc",
+    "remapped_rows/Pending": "remapped_row_pending",
+    "remapped_rows/Remapping Failure Occurred": "remapped_row_failure",
+    "Bank Remap Availability Histogram": "row_remapper_histogram",
+    **{
+        f"row_remapper_histogram/{name}": f"row_remapper_histogram_{name.lower()}"
+        for name in ("Max", "High", "Partial", "Low", "None")
+    },
+    "GPU Current Temp": "gpu_temp",
+    "GPU T.Limit Temp": "gpu_temp_tlimit",
+    "GPU Shutdown T.Limit Temp": "gpu_temp_max_tlimit_threshold",
+    "GPU Slowdown T.Limit Temp": "gpu_temp_slow_tlimit_threshold",
+    "GPU Max Operating T.Limit Temp": "gpu_temp_max_gpu_tlimit_threshold",
+    "Memory Current Temp": "memory_temp",
+    "Memory Max Operating T.Limit Temp": "gpu_temp_max_mem_tlimit_threshold",
+    "CliqueId": "cliqueId",
+    "ClusterUUID": "clusterUuid",
+}
+
+
 def _query_xml(hw: Hw, gpus: list[Hw], version: str) -> int:
-    """-q -x: same facts; the tag names follow the text's names (nvsmi_device_v12.dtd differs in places)."""
+    """-q -x: same facts, with the tag names of nvsmi_device_v12.dtd."""
     from xml.sax.saxutils import escape
 
     now = time.strftime("%a %b %e %H:%M:%S %Y", time.localtime())
@@ -516,7 +571,6 @@ def _query_xml(hw: Hw, gpus: list[Hw], version: str) -> int:
         f"\t<cuda_version>{hw['driver'].get('cuda', '13.0')}</cuda_version>",
         f"\t<attached_gpus>{len(driver.present(hw))}</attached_gpus>",
     ]
-    names = {"GPU UUID": "uuid", "Serial Number": "serial", "VBIOS Version": "vbios_version"}
     for g in gpus:
         _check_lost([g])
         out.append(f'\t<gpu id="{g["bus_id"]}">')
@@ -525,7 +579,10 @@ def _query_xml(hw: Hw, gpus: list[Hw], version: str) -> int:
             while stack and stack[-1][0] >= indent:
                 depth, tag = stack.pop()
                 out.append("\t" * (depth // 4 + 1) + f"</{tag}>")
-            tag = names.get(name, _tag(name))
+            parent = stack[-1][1] if stack else ""
+            tag = _XML_TAGS.get(f"{parent}/{name}") or _XML_TAGS.get(name) or _tag(name)
+            if parent == "clocks_event_reasons":
+                tag = f"clocks_event_reason_{'gpu_idle' if name == 'Idle' else _tag(name)}"
             tabs = "\t" * (indent // 4 + 1)
             if value is None:
                 out.append(f"{tabs}<{tag}>")
@@ -870,6 +927,8 @@ def _topo(hw: Hw, args: list[str]) -> int:
 
 # --- nvlink
 
+_CHIP_LINKS = 18
+
 
 def _nvlink(hw: Hw, args: list[str]) -> int:
     chosen = None
@@ -904,6 +963,10 @@ def _nvlink(hw: Hw, args: list[str]) -> int:
             if "-s" in what or not what:
                 speed = float(nvlink["speeds"].get(key, nvlink.get("speed_gbs", 26.562)))
                 print(f"\t Link {link}: " + ("<inactive>" if key in nvlink["down"] else f"{speed:.3f} GB/s"))
+                if link == links - 1:
+                    # The chip has 18 links and lists them all, also those that lead to no bridge.
+                    for spare in range(links, _CHIP_LINKS):
+                        print(f"\t Link {spare}: <inactive>")
                 continue
             if key in nvlink["down"]:
                 continue

@@ -10,12 +10,19 @@ from typing import Any
 
 import pytest
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._decision import (
+    Here,
     decide,
     read_result,
     run_problem,
     runs_to_prune,
 )
-from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import Check, Evidence, result, unknown
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import (
+    Check,
+    Evidence,
+    result,
+    seal,
+    unknown,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,12 +32,26 @@ BAD = Check("ib_port.rate", "mlx5_1", "fail", "rate of the link", 200, 400, "Gb/
 DARK = unknown("ib_port.output", "ibstat", "ibstat printed nothing")
 
 
+NOW = 1764525000.5
+HERE = Here(NOW, 1000.0, "machine", "boot")
+
+
 def stored(*checks: Check, gate: str = "ib_port") -> dict[str, Any]:
-    return {**result(gate, checks, [Evidence("ibstat", 0, "CA 'mlx5_0'\n")]), "time": 1764525000.5}
+    readings = [Evidence("ibstat", 0, "CA 'mlx5_0'\n", needed=True), Evidence("readlink x", 1, "")]
+    me = {"time": NOW, "uptime": 1000.0, "machine_id": "machine", "boot_id": "boot"}
+    return seal({**result(gate, checks, readings), **me})
 
 
 def raw(data: Any) -> bytes:
     return json.dumps(data).encode()
+
+
+def resealed(data: Any) -> bytes:
+    """Return the file with a digest that fits again, as far as there can be one, so that the other rules are seen."""
+    try:
+        return raw(seal(data))
+    except ValueError:
+        return raw(data)
 
 
 def test_a_stored_result_is_taken_as_it_is() -> None:
@@ -60,7 +81,7 @@ REFUSED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
 def test_a_result_that_does_not_prove_itself_is_unknown(edit: Callable[[dict[str, Any]], Any], reason: str) -> None:
     data = stored(GOOD, BAD)
     edit(data)
-    found = read_result("ib_port", raw(data))
+    found = read_result("ib_port", resealed(data))
     assert found.verdict == "unknown"
     assert reason in found.checks[0]["reason"]
 
@@ -133,15 +154,37 @@ def test_garbage_never_passes(content: bytes) -> None:
 
 
 ODD: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
-    "verdict a list": (lambda d: d.update(verdict=[]), "its verdict [] is not the worst of its checks"),
-    "verdict a dictionary": (lambda d: d.update(verdict={}), "its verdict {} is not the worst of its checks"),
+    "verdict a list": (lambda d: d.update(verdict=[]), "its verdict '[]' is not the worst of its checks"),
+    "verdict a dictionary": (lambda d: d.update(verdict={}), "its verdict '{}' is not the worst of its checks"),
     "verdict of a check a list": (lambda d: d["checks"][0].update(verdict=[]), "unhashable type: 'list'"),
     "time too large": (lambda d: d.update(time=10**400), "its time is not a date"),
-    "time NaN": (lambda d: d.update(time=float("nan")), "its time is not a date"),
+    "time NaN": (lambda d: d.update(time=float("nan")), "the evidence is not JSON: NaN is no number"),
     "time text": (lambda d: d.update(time="x"), "its time is not a number"),
     "no time": (drop("time"), "its time is not a number"),
-    "time of the future": (lambda d: d.update(time=1764525401.5), "it is 401 s from the future; check the clock"),
-    "half a character": (lambda d: d["evidence"][0].update(stdout="\ud800"), "it holds characters that are no text"),
+    "time of the future": (lambda d: d.update(time=NOW + 401), "it is 401 s from the future; check the clock"),
+    "half a character": (lambda d: d["evidence"][0].update(stdout="\ud800"), "it holds what is no text or no number"),
+    "another machine": (lambda d: d.update(machine_id="m2"), "made on another machine"),
+    "no machine": (drop("machine_id"), "made on another machine"),
+    "another boot": (lambda d: d.update(boot_id="b2"), "made before this boot"),
+    "uptime NaN": (lambda d: d.update(uptime=float("nan")), "NaN is no number"),
+    "uptime text": (lambda d: d.update(uptime="1000"), "time since the boot is not a number"),
+    "later than now since the boot": (lambda d: d.update(uptime=1002.0), "2 s from the future by the clock that"),
+    "clock set back between": (
+        lambda d: d.update(time=NOW - 10, uptime=600.0),
+        "the clock was set by -390 s between the reading and the decision",
+    ),
+    "clock set forward between": (lambda d: d.update(time=NOW - 4000), "the clock was set by +4000 s between"),
+    "its tool failed": (lambda d: d["evidence"][0].update(rc=9), "a reading it needs failed, 'ibstat': status 9"),
+    "its tool hung": (
+        lambda d: d["evidence"][0].update(rc=None, error="still running"),
+        "a reading it needs failed, 'ibstat': still running",
+    ),
+    "status true": (lambda d: d["evidence"][0].update(rc=False, error=""), "a reading it needs failed"),
+    "captured": (lambda d: d["evidence"][0].update(captured="file"), "it was judged from captured output, 'ibstat'"),
+    "two values of one fact": (
+        lambda d: d["checks"].append({**d["checks"][0], "value": "Down"}),
+        "ib_port.state of mlx5_0 passed with two different values",
+    ),
     "check of another gate": (
         lambda d: d["checks"][0].update(check="clock_sync.leap"),
         "it holds a check 'clock_sync.leap', which is not of this gate",
@@ -152,7 +195,11 @@ ODD: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
             lambda d, v=value: d["checks"][0].update(value=v),
             f"ib_port.state: pass with the value {str(value)!r}, which is no measurement",
         )
-        for value in (float("nan"), float("inf"), {}, [], "")
+        for value in ({}, [], "")
+    },
+    **{
+        f"pass with {word}": (lambda d, v=value: d["checks"][0].update(value=v), f"not JSON: {word} is no number")
+        for value, word in ((float("nan"), "NaN"), (float("inf"), "Infinity"), (-float("inf"), "-Infinity"))
     },
 }
 
@@ -161,13 +208,96 @@ ODD: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
 def test_an_odd_result_is_unknown_and_no_traceback(edit: Callable[[dict[str, Any]], Any], reason: str) -> None:
     data = stored(GOOD)
     edit(data)
-    found = read_result("ib_port", raw(data), now=1764525000.5)
-    assert (found.verdict, found.checks[0]["check"]) == ("unknown", "ib_port.evidence")
+    found = read_result("ib_port", resealed(data), HERE)
+    assert (found.verdict, found.checks[0]["check"], found.checks[0]["subject"]) == (
+        "unknown",
+        "gate.evidence",
+        "ib_port",
+    )
     assert reason in found.checks[0]["reason"]
 
 
 def test_some_skew_of_the_clock_is_allowed() -> None:
-    assert read_result("ib_port", raw(stored(GOOD)), now=1764524701.0).verdict == "pass"
+    assert read_result("ib_port", raw(stored(GOOD)), HERE).verdict == "pass"
+    assert read_result("ib_port", raw(stored(GOOD)), Here(NOW - 299, 1000.0, "machine", "boot")).verdict == "pass"
+
+
+def test_a_result_of_yesterday_is_too_old() -> None:
+    content = raw(stored(GOOD))
+    for age, verdict in ((86_400, "pass"), (86_402, "unknown")):
+        assert read_result("ib_port", content, Here(NOW + age, 1000.0 + age, "machine", "boot")).verdict == verdict
+
+
+def test_a_reading_the_gate_can_do_without_may_fail_and_a_blocked_gate_may_have_failed_readings() -> None:
+    assert read_result("ib_port", raw(stored(GOOD)), HERE).verdict == "pass"
+    data = stored(BAD)
+    data["evidence"][0].update(rc=None, error="still running")
+    assert read_result("ib_port", resealed(data), HERE).verdict == "fail"
+
+
+def test_a_key_that_is_there_twice_is_no_result() -> None:
+    text = raw(stored(BAD)).decode()
+    twice = text[:-1] + ', "verdict": "pass"}'
+    assert read_result("ib_port", twice.encode(), HERE).checks[0]["reason"].endswith("a key is there twice")
+
+
+def test_the_layout_of_the_file_does_not_matter() -> None:
+    data = stored(GOOD)
+    for text in (json.dumps(data, indent=3), json.dumps(dict(reversed(data.items()))), json.dumps(data) + "\n \n"):
+        assert read_result("ib_port", text.encode(), HERE).verdict == "pass"
+
+
+def _places(data: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    return [path, *(place for key, value in items for place in _places(value, (*path, key)))]
+
+
+TREE = stored(GOOD, WARN)
+_ODD_VALUES = [None, True, False, 0, 1, -1, 2, 1e300, 10**400, "", "pass", "fail", "x", [], {}, ["pass"], {"pass": 1}]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.sampled_from([p for p in _places(TREE) if p]),
+    st.sampled_from(["drop", "replace", "double", "add"]),
+    st.sampled_from(_ODD_VALUES),
+)
+def test_no_change_in_any_single_place_passes(place: tuple[Any, ...], how: str, value: Any) -> None:
+    data = json.loads(json.dumps(TREE))
+    holder = data
+    for key in place[:-1]:
+        holder = holder[key]
+    last = place[-1]
+    if how == "drop":
+        del holder[last]
+    elif how == "replace":
+        holder[last] = value
+    elif how == "double" and isinstance(holder, list):
+        holder.append(holder[last])
+    elif isinstance(holder, dict):
+        holder[f"{last}_"] = value
+    found = read_result("ib_port", raw(data), HERE)
+    same = json.dumps(data, sort_keys=True) == json.dumps(TREE, sort_keys=True)
+    assert found.verdict == ("warn" if same else "unknown")
+    assert decide("hardware", [found])["verdict"] == found.verdict
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_no_cut_or_flipped_byte_passes(draw: st.DataObject) -> None:
+    content = raw(TREE)
+    at = draw.draw(st.integers(0, len(content) - 1))
+    cut = draw.draw(st.booleans())
+    byte = draw.draw(st.integers(0, 255))
+    changed = content[:at] if cut else content[:at] + bytes([byte]) + content[at + 1 :]
+    found = read_result("ib_port", changed, HERE)
+    harmless = False
+    if not cut:
+        try:
+            harmless = json.loads(changed) == TREE
+        except ValueError:
+            harmless = False
+    assert found.verdict == ("warn" if harmless else "unknown")
 
 
 @pytest.mark.parametrize(

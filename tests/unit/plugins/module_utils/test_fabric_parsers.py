@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._fabric_ports import parse_ibstat, parse_node_guid
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._ibping import parse_statistics, round_trip_ms
-from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._perftest import explain, parse_latency, parse_rows
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._perftest import (
+    explain,
+    header,
+    parse_bandwidth,
+    parse_latency,
+    parse_rows,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -231,3 +237,118 @@ def test_column_of_the_processor_is_a_column() -> None:
 def test_ping_of_any_length_has_no_counts(text: str, error: str) -> None:
     read = parse_statistics(text)
     assert (read.sent, read.received, read.error) == (None, None, error)
+
+
+GBIT = " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]\n"
+MBYTE = GBIT.replace("Gb/sec", "MB/sec")
+
+
+@pytest.mark.parametrize(
+    ("text", "gbps", "peak"),
+    [
+        (GBIT + " 1048576    5000             392.18             392.05\t\t     0.046736\n", 392.05, 392.18),
+        # 2^20 bytes, whatever the unit is called.
+        (MBYTE + " 65536      5000             11030.78            11030.45            0.176487\n", 92.5301, 92.5329),
+        (MBYTE.replace("MB", "MiB") + " 65536 5000 11030.78 11030.45 0.176487\n", 92.5301, 92.5329),
+        # A run by time has no peak.
+        (GBIT + " 65536      560845           0.00               98.02                0.186950\n", 98.02, None),
+        # A warning between header and row, a service level, the load of the processor, both ports of a dual-port run.
+        (
+            GBIT + "Conflicting CPU frequency values detected: 1.0 != 2.0.\n 65536 5000 92.42 92.40 0.176239\n",
+            92.4,
+            92.42,
+        ),
+        (GBIT.replace("#iter", "#sl  #iter") + " 65536 3 5000 92.42 92.40 0.176239\n", 92.4, 92.42),
+        (GBIT.replace("\n", "    CPU_Util[%]\n") + " 65536 5000 92.42 92.40 0.176239 3.2\n", 92.4, 92.42),
+        (
+            GBIT.replace("\n", "   BW Port1[Gb/sec]   MsgRate Port1[Mpps]   BW Port2[Gb/sec]   MsgRate Port2[Mpps]\n")
+            + " 65536 5000 92.42 92.40 0.176239 46.20 0.088120 46.20 0.088120\n",
+            92.4,
+            92.42,
+        ),
+        # The best row of all sizes.
+        (
+            GBIT + " 65536 5000 371 370 0.705719\n 1048576 5000 392 391 0.046611\n 8388608 9 390 389 0.005797\n",
+            391.0,
+            392.0,
+        ),
+        # Very old releases have no message rate.
+        (MBYTE.replace("   MsgRate[Mpps]", "") + " 65536 5000 1500.02 1499.85\n", 12.5817, 12.5831),
+    ],
+)
+def test_bandwidth_of_every_layout(text: str, gbps: float, peak: float | None) -> None:
+    read = parse_bandwidth(text)
+    assert (read.error, read.average_gbps, read.peak_gbps) == (None, gbps, peak)
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("", "no result row in empty output"),
+        (GBIT, "no result row in '#bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]'"),
+        (GBIT + " 65536 5000 92.42 92.40\n", "result row is cut off: '65536 5000 92.42 92.40'"),
+        (GBIT + " 65536 5000 92.42 92.40 0.1 0.1\n", "6 cells under 5 columns in '65536 5000 92.42 92.40 0.1 0.1'"),
+        (GBIT + " 65536 5000 92.42 nan 0.1\n", "BW average is 'nan', not a number, in '65536 5000 92.42 nan 0.1'"),
+        (
+            GBIT + " 65536 5000 0.00 0.00 0.000000\n",
+            "BW average is 0, which is no measurement, in '65536 5000 0.00 0.00 0.000000'",
+        ),
+        (
+            GBIT + " 65536 5000 92.42 392.40 0.748444\n",
+            "BW average 392.4 is above BW peak 92.42, which cannot be, in '65536 5000 92.42 392.40 0.748444'",
+        ),
+        (
+            GBIT + " 65536 5000 392.42 392.40 0.176239\n",
+            "BW average 392.4 and MsgRate 0.176239 contradict each other in '65536 5000 392.42 392.40 0.176239'",
+        ),
+        (GBIT.replace("Gb/sec", "KB/sec") + " 65536 5000 1 1 1\n", "bandwidth in KB/sec, not MB/sec or Gb/sec"),
+        (
+            GBIT + " 65536 5000 92.42 92.40 0.176239\n 65536 5000 92.42 92.40 0.176239\n",
+            "more than one result row for 65536 bytes",
+        ),
+        (
+            GBIT + " Completion with error at client\n Failed status 12: wr_id 0 syndrom 0x81\n",
+            "completion with status 12 (transport retries exhausted, the other port did not answer)",
+        ),
+        (" IB device mlx5_9 not found\n Unable to find the Infiniband/RoCE device\n", "IB device mlx5_9 not found"),
+        ("{ results: {\nBW_average: 392.05,\n", "the JSON report is cut off at 'BW_average: 392.05,'"),
+        ("{ results: {\nBW_average: 392.05,\n}}", "the JSON report has no #bytes"),
+        (
+            "{ results: {\nMsgSize: 65536,\nBW_average: 392.05,\n}}",
+            "the JSON report names no unit and no MsgRate that would tell it",
+        ),
+    ],
+)
+def test_bandwidth_that_cannot_be_read_is_an_error(text: str, error: str) -> None:
+    read = parse_bandwidth(text)
+    assert (read.error, read.average_gbps) == (error, None)
+
+
+def test_unit_of_a_json_report_is_told_by_the_message_rate() -> None:
+    text = '{"results": {"MsgSize": 65536, "BW_peak": 5293.5, "BW_average": 2229.27, "MsgRate": 0.035668}}'
+    assert parse_bandwidth(text).average_gbps == 18.7005
+    assert parse_bandwidth(text.replace("0.035668", "4.252")).average_gbps == 2229.27
+    assert "contradict" in str(parse_bandwidth(text.replace("0.035668", "0.9")).error)
+
+
+@pytest.mark.parametrize(
+    ("text", "verb", "what", "bidirectional"),
+    [
+        ("                    RDMA_Read Latency Test\n", "read", "latency", False),
+        ("                    Send Bidirectional BW Test\n", "send", "bandwidth", True),
+        ('"test": "RDMA_Write_BW_Test",', "write", "bandwidth", False),
+        ("test: RDMA_Write Latency Test,", "write", "latency", False),
+        ("$ ib_atomic_lat -d mlx5_0 node1\n", "atomic", "latency", False),
+        ("RDMA_Write Post List BW Test", "write", "bandwidth", False),
+        (" #bytes #iterations    BW average[Gb/sec]", None, "bandwidth", False),
+        ("hello", None, None, False),
+    ],
+)
+def test_header_says_what_was_measured(text: str, verb: str | None, what: str | None, bidirectional: bool) -> None:
+    about = header(text)
+    assert (about.verb, about.what, about.bidirectional) == (verb, what, bidirectional)
+
+
+def test_percentiles_out_of_order_cannot_be() -> None:
+    text = fixture("perftest-4.5-ib_write_lat.txt").replace("2.08 ", "1.08 ")
+    assert "t_typical_us 1.91 is above p99_us 1.08, which cannot be" in str(parse_latency(text).error)

@@ -284,6 +284,7 @@ def test_a_clock_that_becomes_synchronised_is_waited_for(
         f'[ -e {tmp_path}/asked ] && T={good} || T={not_yet}\ncase "$*" in *tracking) touch {tmp_path}/asked; cat $T;;'
     )
     fake(tmp_path, "chronyc", f"{body} *) cat {FIXTURES}/chrony-4.3-sources.csv;; esac", monkeypatch)
+    fake(tmp_path, "date", "echo 1764525042", monkeypatch)
     monkeypatch.setattr(time, "sleep", lambda _seconds: None)
     got = run(clock_sync, wait=30, servers=["172.31.77.10"])
     assert got["verdict"] == "pass"
@@ -315,6 +316,29 @@ def test_clock_captures(run: Run, tmp_path: Path) -> None:
     (tmp_path / "tracking").write_text((FIXTURES / "chrony-4.3-tracking.csv").read_text())
     (tmp_path / "sources").write_text((FIXTURES / "chrony-4.3-sources.csv").read_text())
     assert run(clock_sync, captured=str(tmp_path))["verdict"] == "pass"
+
+
+def test_one_file_may_hold_a_list_of_sources_alone(run: Run, tmp_path: Path) -> None:
+    got = run(clock_sync, captured=str(FIXTURES / "chrony-3.4-sources-v.txt"))
+    assert (got["status"], got["verdict"], got["offset_ms"]) == (0, "warn", None)
+    assert got["summary"].startswith("clock_sync.reach ntp3.site.example: warn, measured 0, limit above 0 (chrony)")
+    (tmp_path / "both").write_text(
+        (FIXTURES / "chrony-2.1-tracking.txt").read_text() + (FIXTURES / "chrony-3.4-sources-v.txt").read_text()
+    )
+    got = run(clock_sync, captured=str(tmp_path / "both"))
+    assert (got["verdict"], len(got["checks"])) == ("warn", 5 + 3 * 2)
+    (tmp_path / "empty").write_text("")
+    assert run(clock_sync, captured=str(tmp_path / "empty"), enforce=False)["verdict"] == "unknown"
+
+
+def test_the_age_of_the_last_correction_needs_the_time_of_the_node(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "tracking").write_text((FIXTURES / "chrony-4.3-tracking.csv").read_text())
+    (tmp_path / "sources").write_text((FIXTURES / "chrony-4.3-sources.csv").read_text())
+    assert "clock_sync.ref_age" not in [c["check"] for c in run(clock_sync, captured=str(tmp_path))["checks"]]
+    (tmp_path / "date.txt").write_text("1764529097\n")
+    got = run(clock_sync, captured=str(tmp_path), enforce=False)
+    assert got["summary"].startswith("clock_sync.ref_age clock: fail, measured 4096.9 s, limit 4096.0 s")
+    assert run(clock_sync, captured=str(tmp_path), max_ref_age_s=5000)["verdict"] == "pass"
 
 
 def make_cpus(root: Path, deep: str) -> None:
@@ -362,6 +386,7 @@ def decide(run: Run, state: Path, **args: Any) -> dict[str, Any]:
         "require": ["nvlink_topology", "ib_port"],
         "state_dir": str(state),
         "node": "node1",
+        "allow_captured": True,
     }
     return run(gate, **{**required, **args})
 
@@ -381,7 +406,7 @@ def test_the_decision_is_stored_with_its_evidence(run: Run, state: Path) -> None
 def test_a_gate_without_evidence_blocks(run: Run, state: Path) -> None:
     got = decide(run, state, require=["nvlink_topology", "ib_port", "clock_sync"])
     assert got["status"] == 1
-    assert got["worst"]["check"] == "clock_sync.evidence"
+    assert (got["worst"]["check"], got["worst"]["subject"]) == ("gate.evidence", "clock_sync")
     assert "there is no evidence of this gate in this run" in got["msg"]
     assert json.loads((state / "gate/hardware.json").read_text())["verdict"] == "unknown"
 
@@ -431,9 +456,9 @@ def test_evidence_of_another_run_replaces_the_old_decision(run: Run, state: Path
     got = run(gate, **{**args, "state_dir": str(state), "run": "20991231T235959Z"})
     assert (got["status"], got["verdict"]) == (1, "unknown")
     reason = f"the evidence is of run '{RUN_ID}' and not of 20991231T235959Z"
-    assert [(c["check"], c["reason"]) for c in got["checks"]] == [
-        ("nvlink_topology.evidence", reason),
-        ("ib_port.evidence", reason),
+    assert [(c["check"], c["subject"], c["reason"]) for c in got["checks"]] == [
+        ("gate.evidence", "nvlink_topology", reason),
+        ("gate.evidence", "ib_port", reason),
     ]
     assert json.loads((state / "gate/hardware.json").read_text())["verdict"] == "unknown"
     assert (state / "evidence" / RUN_ID).is_dir()
@@ -443,8 +468,24 @@ def test_an_unusable_result_replaces_the_old_decision(run: Run, state: Path) -> 
     assert decide(run, state)["verdict"] == "pass"
     file = state / "evidence" / RUN_ID / "hardware/ib_port.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "time": 9e11}))
-    assert decide(run, state)["worst"]["check"] == "ib_port.evidence"
+    worst = decide(run, state)["worst"]
+    assert (worst["check"], worst["subject"]) == ("gate.evidence", "ib_port")
     assert json.loads((state / "gate/hardware.json").read_text())["verdict"] == "unknown"
+
+
+def test_evidence_that_is_no_file_does_not_hang_the_decision(run: Run, state: Path) -> None:
+    file = state / "evidence" / RUN_ID / "hardware/ib_port.json"
+    file.unlink()
+    os.mkfifo(file)
+    assert decide(run, state)["worst"]["reason"] == "there is no evidence of this gate in this run"
+
+
+def test_captured_output_is_no_measurement_of_this_node(run: Run, state: Path) -> None:
+    got = decide(run, state, allow_captured=False)
+    assert (got["status"], got["verdict"], got["worst"]["subject"]) == (1, "unknown", "nvlink_topology")
+    assert got["worst"]["reason"] == (
+        f"the evidence cannot be used: it was judged from captured output, 'captured {TOPO}'"
+    )
 
 
 def test_a_place_that_cannot_be_written_fails_with_the_verdict(run: Run, state: Path, tmp_path: Path) -> None:
@@ -469,9 +510,16 @@ def test_a_capture_with_nul_in_its_path_is_unknown(run: Run) -> None:
 WRONG_NUMBERS = [
     *((clock_sync, {name: value}, name) for name in ("wait", "max_offset_ms") for value in ("nan", "inf", -1)),
     *((clock_sync, {"timeout": value}, "timeout") for value in ("nan", "inf", -1, 0)),
+    *((clock_sync, {"max_stratum": value}, "max_stratum") for value in (0, 16, -1)),
+    *(
+        (clock_sync, {name: value}, name)
+        for name in ("max_ref_age_s", "max_root_distance_ms")
+        for value in ("nan", "inf", 0, -1)
+    ),
     (cpu_idle, {"max_exit_latency_us": -1}, "max_exit_latency_us"),
     *((nvlink_topology, {"profile": "hgx_h100_8", "gpus": value}, "gpus") for value in (0, -1)),
     *((gpu_driver, {"version": "1", "fabric_manager": False, "gpus": value}, "gpus") for value in (0, -1)),
+    *((gpu_driver, {"version": v, "fabric_manager": False}, "version") for v in ("", " ", "580", "latest", "580.95.")),
     *((ib_port, {"hcas": ["mlx5_0"], "rate": value}, "rate") for value in (0, -1)),
     *((ib_port, {"hcas": [name], "rate": 400}, "hcas") for name in ("", " ", "mlx5_0 ", "mlx5_0\n", "mlx5_0:")),
     *((ib_port, {"hcas": ["mlx5_0", name], "rate": 400}, "hcas") for name in ("mlx5_0", "mlx5_0:1")),

@@ -17,10 +17,14 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils import _sweep_run
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._latency_limits import Limits
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._sweep_run import Sweep
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import Evidence
 from ansible_collections.ai_infra.gpu_rack.plugins.modules import ib_latency
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
+LIMITS = Limits.of("hgx_h100_8", None, None, None)
 
 # The stand-ins answer like the real tools; `state` is a directory with one file a fault.
 TOOLS = {
@@ -29,19 +33,23 @@ for i in 0 1; do
   state=Active; physical=LinkUp
   [ -e "$STATE/down-mlx5_$i" ] && state=Down && physical=Polling
   printf "CA 'mlx5_%s'\\n\\tPort 1:\\n\\t\\tState: %s\\n\\t\\tPhysical state: %s\\n" $i $state $physical
-  printf "\\t\\tPort GUID: 0x000000000000000%s\\n\\t\\tLink layer: InfiniBand\\n" $i
+  layer=InfiniBand
+  [ -e "$STATE/ethernet" ] && layer=Ethernet
+  printf "\\t\\tPort GUID: 0x000000000000000%s\\n\\t\\tLink layer: %s\\n" $i $layer
 done
 """,
     "smpquery": """
+leaf=aa
+case " $* " in *" mlx5_1 "*) [ -e "$STATE/two-leaves" ] && leaf=bb;; esac
 echo "NodeType:........................Switch"
-echo "Guid:............................0x00000000000000aa"
+echo "Guid:............................0x00000000000000$leaf"
 """,
     "ibping": """
 case " $* " in *" -S "*) exec sleep 60;; esac
-received=1000
-case " $* " in *" -C mlx5_1 "*) [ -e "$STATE/lossy" ] && received=990;; esac
+sent=$2; received=$2
+case " $* " in *" -C mlx5_1 "*) [ -e "$STATE/lossy" ] && received=$((sent - sent / 100));; esac
 echo "--- node (Lid 1) ibping statistics ---"
-echo "1000 packets transmitted, $received received, 0% packet loss, time 1 ms"
+echo "$sent packets transmitted, $received received, 0% packet loss, time 1 ms"
 """,
     "ib_write_lat": """
 [ -e "$STATE/hangs" ] && exec sleep 60
@@ -85,23 +93,33 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     directory = tmp_path / "state"
     directory.mkdir()
     monkeypatch.setenv("STATE", str(directory))
+    # The nodes share one host here, and two that measure at the same time must not share a port.
+    real = _sweep_run.tcp_port
+    monkeypatch.setattr(
+        _sweep_run,
+        "tcp_port",
+        lambda *given: (
+            real(*given) + 40 * int(threading.current_thread().name.removeprefix("n").removeprefix("MainThread") or 0)
+        ),
+    )
     return directory
 
 
 def free_port() -> int:
-    """Return a port that is free with the ten above it, below the range from which the kernel takes client ports."""
+    """Return a port that is free with the 200 above it, below the range from which the kernel takes client ports."""
     first_client_port = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     while True:
-        port = random.randrange(1024, first_client_port - 10)
+        port = random.randrange(1024, first_client_port - 200)
         with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
-            for offset in range(11):
+            for offset in range(201):
                 stack.enter_context(socket.create_server(("", port + offset)))
             return port
 
 
 def options(node: str, names: list[str], **extra: Any) -> dict[str, Any]:
     defaults = {name: spec.get("default") for name, spec in ib_latency.ARGUMENTS.items()}
-    peers = [{"name": name, "address": f"127.0.0.{int(name[1:]) + 1}", "rack": ""} for name in names]
+    racks = extra.pop("racks", {})
+    peers = [{"name": name, "address": f"127.0.0.{int(name[1:]) + 1}", "rack": racks.get(name, "")} for name in names]
     return {
         **defaults,
         "node": node,
@@ -122,10 +140,12 @@ def sweep(
 
     def one(name: str) -> None:
         evidence: list[Evidence] = []
-        own = {key: value[name] if isinstance(value, dict) else value for key, value in extra.items()}
-        results[name] = ib_latency.Sweep(options(name, names, **own), evidence).run()
+        own = {
+            key: value[name] if isinstance(value, dict) and key != "racks" else value for key, value in extra.items()
+        }
+        results[name] = ib_latency.sweep_of(options(name, names, **own), evidence, LIMITS).run()
 
-    threads = [threading.Thread(target=one, args=(name,)) for name in present or names]
+    threads = [threading.Thread(target=one, args=(name,), name=name) for name in present or names]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -178,9 +198,67 @@ def test_path_that_fails_is_told_from_a_partner_that_is_missing(state: Path) -> 
 
 def test_loss_is_counted(state: Path) -> None:
     (state / "lossy").touch()
-    rows, _absent = sweep(["n1", "n2"])["n2"]
+    rows, _absent = sweep(["n1", "n2"], retest=False)["n2"]
     assert [row["error"] for row in rows] == [None, None]
     assert [row["loss"] for row in rows] == [0.0, 1.0]
+
+
+def test_suspects_are_measured_again_with_more_packets(state: Path) -> None:
+    (state / "lossy").touch()
+    results = sweep(["n1", "n2", "n3"])
+    again = [row for rows, _absent in results.values() for row in rows if row["kind"] == "retest"]
+    # Every client loses on mlx5_1, so n2 and n3 do with n1 and n3 with n2: all of rail 1 is suspect.
+    assert {row["rail"] for row in again} == {1}
+    assert {(row["sent"], row["received"]) for row in again} == {(10000, 9900)}
+    assert [(row["error"], row["round"] >= 3) for row in again] == [(None, True)] * len(again)
+    # No port of rail 1 is known to be good, so each is measured against the node's own mlx5_0 as well.
+    within = {row["client"] for row in again if row["client"] == row["server"]}
+    assert within == {"n1", "n2", "n3"}
+    results = sweep(["n1", "n2", "n3"], retest=False)
+    assert all(row["kind"] == "pair" for rows, _absent in results.values() for row in rows)
+
+
+def test_leaves_that_share_no_rail_meet_once(state: Path) -> None:
+    (state / "two-leaves").touch()
+    results = sweep(["n1", "n2", "n3"])
+    assert {name: len(rows) for name, (rows, _absent) in results.items()} == {"n1": 5, "n2": 5, "n3": 4}
+    [row] = [r for r in results["n1"][0] if r["client_rail"] != r["server_rail"]]
+    assert (row["kind"], row["server"], row["server_hca"], row["client"], row["client_hca"], row["error"]) == (
+        "pair",
+        "n1",
+        "mlx5_0",
+        "n2",
+        "mlx5_1",
+        None,
+    )
+    assert row == next(r for r in results["n2"][0] if r["client_rail"] != r["server_rail"])
+
+
+def test_racks_cover_their_leaves_without_a_full_mesh(state: Path) -> None:
+    # Both racks hang on one leaf a rail, so nothing is left to cover: only the racks mesh inside.
+    names = ["n1", "n2", "n3", "n4"]
+    racks = {"n1": "a", "n2": "a", "n3": "b", "n4": "b"}
+    results = sweep(names, racks=racks)
+    assert {
+        name: {r["client"] for r in rows} | {r["server"] for r in rows} for name, (rows, _a) in results.items()
+    } == {
+        "n1": {"n1", "n2"},
+        "n2": {"n1", "n2"},
+        "n3": {"n3", "n4"},
+        "n4": {"n3", "n4"},
+    }
+    # On Ethernet no leaf is known, and every rail of a rack counts as one.
+    (state / "ethernet").touch()
+    results = sweep(names, racks=racks, link_layer="ethernet")
+    across = [r for r in results["n1"][0] if r["client"] in ("n3", "n4")]
+    assert [(r["client"], r["rail"], r["error"]) for r in across] == [("n3", 0, None), ("n3", 1, None)]
+
+
+def test_lead_that_is_away_is_replaced(state: Path) -> None:
+    (state / "lossy").touch()
+    results = sweep(["n1", "n2", "n3"], present=["n2", "n3"], meet_timeout=3.0)
+    again = [row for row in results["n3"][0] if row["kind"] == "retest"]
+    assert any(row["sent"] == 10000 for row in again)
 
 
 def test_other_sweep_is_refused(state: Path) -> None:
@@ -225,14 +303,14 @@ def test_tool_that_hangs_is_tried_twice_only(state: Path) -> None:
 
 def test_partner_that_is_busy_for_long_is_waited_for(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # n3 comes to n1 only after n2; a server of n1 started at once would have reached its deadline by then.
-    real = ib_latency.Sweep._meet
+    real = Sweep._meet
 
-    def slow(self: ib_latency.Sweep, hub: Any, index: int, pair: tuple[str, str], absent: dict[str, str]) -> Any:
+    def slow(self: Sweep, hub: Any, index: int, *rest: Any) -> Any:
         if (self._me, index) == ("n3", 1):
             time.sleep(3)
-        return real(self, hub, index, pair, absent)
+        return real(self, hub, index, *rest)
 
-    monkeypatch.setattr(ib_latency.Sweep, "_meet", slow)
+    monkeypatch.setattr(Sweep, "_meet", slow)
     rows, absent = sweep(["n1", "n2", "n3"], timeout=0.7)["n1"]
     assert absent == {}
     assert {row["t_typical_us"] for row in rows} == {1.91}
@@ -272,6 +350,8 @@ def test_module_stores_the_raw_outputs(state: Path, tmp_path: Path, capsys: pyte
         ({"hcas": ["mlx5_0", "mlx5_0"]}, "names an HCA twice"),
         ({"control_port": 80}, "control_port: 80"),
         ({"pings": 0}, "pings: 0"),
+        ({"retest_pings": 0}, "retest_pings: 0"),
+        ({"budget": -1}, "budget: -1"),
     ],
 )
 def test_wrong_input_is_refused(change: dict[str, Any], part: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -305,6 +385,11 @@ def test_port_in_use_names_the_port(state: Path, capsys: pytest.CaptureFixture[s
         ("infiniband-diags-44.0-ibping-lossy.txt", {"max_loss_percent": 1.0}, "pass", "ib_latency.loss"),
         ("infiniband-diags-44.0-ibstat-mixed.txt", {"profile": "hgx_h100_8"}, "unknown", "ib_latency.latency"),
         ("no-such-file", {"profile": "hgx_h100_8"}, "unknown", "ib_latency.latency"),
+        ("perftest-4.5-ib_read_lat.txt", {"profile": "hgx_h100_8"}, "pass", "ib_latency.latency"),
+        ("perftest-4.5-ib_read_lat.txt", {"max_latency_us": 2.5}, "fail", "ib_latency.latency"),
+        ("perftest-4.5-ib_send_lat-roce.txt", {"profile": "hgx_h100_8"}, "pass", "ib_latency.latency"),
+        ("perftest-4.5-ib_write_lat-duration.txt", {"profile": "hgx_h100_8"}, "unknown", "ib_latency.latency"),
+        ("perftest-24.10-ib_write_bw-ndr.txt", {"profile": "hgx_h100_8"}, "unknown", "ib_latency.latency"),
     ],
 )
 def test_captured_output_is_judged(
@@ -344,3 +429,38 @@ def test_row_followed_by_a_failure_fails(tmp_path: Path, capsys: pytest.CaptureF
     assert [(c["check"], c["verdict"], c["reason"]) for c in outcome["checks"]] == [
         ("ib_latency.latency", "fail", "Completion with error at client")
     ]
+
+
+def test_captured_numbers_are_returned(capsys: pytest.CaptureFixture[str]) -> None:
+    path = FIXTURES / "perftest-4.5-ib_read_lat.txt"
+    [reading] = run({"captured": str(path), "profile": "hgx_h100_8"}, capsys)["readings"]
+    assert (reading["verb"], reading["what"], reading["device"], reading["link"]) == ("read", "latency", "mlx5_1", "IB")
+    assert (reading["t_typical_us"], reading["p99_us"], reading["t_max_us"], reading["iterations"]) == (
+        3.42,
+        4.02,
+        18.44,
+        1000,
+    )
+
+
+def test_ping_without_an_answer_has_no_round_trip(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "ibping.txt"
+    file.write_text(
+        "\n---  (Lid 9) ibping statistics ---\n10 packets transmitted, 0 received, 100% packet loss, time 10999 ms\n"
+        "rtt min/avg/max = 0.000/0.000/0.000 ms\n"
+    )
+    outcome = run({"captured": str(file), "profile": "hgx_h100_8", "enforce": False}, capsys)
+    assert [(c["check"], c["verdict"], c["value"]) for c in outcome["checks"]] == [("ib_latency.loss", "fail", 100.0)]
+    assert outcome["readings"][0]["received"] == 0
+    assert not [key for key in outcome["readings"][0] if "rtt" in key or "time" in key]
+
+
+def test_each_run_of_a_file_is_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "all.txt"
+    read = FIXTURES / "perftest-4.5-ib_read_lat.txt"
+    slow = read.read_text().replace("3.42", "9.42").replace("4.02", "10.02")
+    file.write_text((FIXTURES / "perftest-4.5-ib_write_lat.txt").read_text() + slow)
+    outcome = run({"captured": str(file), "profile": "hgx_h100_8", "enforce": False}, capsys)
+    assert outcome["verdict"] in ("fail", "unknown")
+    assert [r["device"] for r in outcome["readings"]] == ["mlx5_0", "mlx5_1"]
+    assert outcome["checks"][0]["subject"] == "all.txt run 1 mlx5_0"

@@ -70,3 +70,11 @@ def test_reasons_are_shown(make_bmc: Make, run_module: Run) -> None:
     result = run_module(redfish_power.main, args, check=True)
     assert result["msg"] == "would be power-cycled: firmware BMC runs 1, wanted 2; kernel"
     assert result["diff"]["after"] == "power: On\npower-cycled, because\n- firmware BMC runs 1, wanted 2\n- kernel\n"
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-1"])
+@pytest.mark.parametrize("option", ["timeout", "power_timeout", "graceful_timeout"])
+def test_a_time_that_is_no_finite_number_is_refused(make_bmc: Make, run_module: Run, option: str, value: str) -> None:
+    bmc = make_bmc("dell")
+    result = run_module(redfish_power.main, {**bmc.params, "state": "on", option: value})
+    assert result["msg"].startswith(f"{option}: {float(value)} is not a finite number")
