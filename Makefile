@@ -4,7 +4,7 @@ SHELL := /bin/bash
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 # A world-writable directory makes Ansible ignore ansible.cfg, so it is named.
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
-.PHONY: help setup demo test lint unit sanity docs build molecule rack-test clean
+.PHONY: help setup demo test lint unit faults acceptance sanity docs build molecule rack-test clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -23,6 +23,12 @@ lint: setup  ## ruff, mypy, yamllint, ansible-lint, changelog
 
 unit: setup  ## unit tests, in seconds
 	@tools/test unit
+
+faults: setup  ## every fault by the right check, no false alarm on healthy variants
+	@bench/fault_matrix
+
+acceptance: setup  ## judge a corpus of captures: ../shared/corpus, or CORPUS=folder
+	@tools/acceptance
 
 sanity: setup  ## ansible-test sanity
 	@tools/test sanity

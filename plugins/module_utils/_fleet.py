@@ -8,7 +8,7 @@ import dataclasses
 import json
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import Check, Evidence, compare, unknown
 
@@ -50,11 +50,12 @@ class Row:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rules:
-    """How far below the median is too far (a share), and how many nodes make a median."""
+    """How far below the median is too far (a share), how many nodes make a median, what another version is."""
 
     max_below: float
     source: str
     min_nodes: int = 3
+    mixed_versions: Literal["fail", "warn"] = "fail"
 
 
 def parse(text: str) -> tuple[list[Row], str | None]:
@@ -141,7 +142,7 @@ def judge_node(rows: Sequence[Row], node: str, rules: Rules) -> list[Check]:
     rack = [row for row in others if row.rack == mine.rack]
     checks = []
     for fact in sorted({*mine.versions, *(fact for row in rack for fact in row.versions)}):
-        checks += _version(fact, mine, rack)
+        checks += _version(fact, mine, rack, rules)
     few = 0
     for fact in sorted({*mine.values, *(fact for row in others for fact in row.values)}):
         judged = _value_check(fact, mine, others, rules)
@@ -171,7 +172,7 @@ def _size(
     return Check(name, mine.node, "pass", reason, count, rules.min_nodes, "nodes", source)
 
 
-def _version(fact: str, mine: Row, rack: Sequence[Row]) -> list[Check]:
+def _version(fact: str, mine: Row, rack: Sequence[Row], rules: Rules) -> list[Check]:
     """Hold a version against the one that most nodes of the rack have, this one among them."""
     name, subject = "fleet_consistency.version", f"{mine.node} {fact}"
     having = [row for row in rack if fact in row.versions]
@@ -190,10 +191,14 @@ def _version(fact: str, mine: Row, rack: Sequence[Row]) -> list[Check]:
     leading = [text for text, nodes in groups.items() if len(nodes) == most]
     found, shown = mine.versions[fact], _groups((mine, *having), fact)
     remedy = f"Bring {mine.node} to the rack's version, or the rack to this one, in the inventory's pins."
+    mixed = len(groups) > 1
+    if mixed and rules.mixed_versions == "warn":
+        reason = f"the rack has {shown}, which option mixed_versions allows"
+        return [Check(name, subject, "warn", reason, found, " or ".join(leading), "", RACK_MAJORITY, remedy)]
     if len(leading) > 1 and found in leading:
         reason = f"as many nodes have the one as the other, so it cannot be told which is right: {shown}"
         return [Check(name, subject, "unknown", reason, found, " or ".join(leading), "", RACK_MAJORITY, remedy)]
-    reason = f"on {most} of {len(having) + 1} nodes" if len(groups) == 1 else f"the rack has {shown}"
+    reason = f"on {most} of {len(having) + 1} nodes" if not mixed else f"the rack has {shown}"
     limit = " or ".join(leading)
     good = found in leading
     return [compare(name, subject, found, limit, ok=good, limit_source=RACK_MAJORITY, reason=reason, remedy=remedy)]

@@ -56,6 +56,13 @@ options:
     description: Number of nodes, this one among them, that must have a value before a median means something.
     type: int
     default: 3
+  mixed_versions:
+    description:
+      - What a version is that differs within the rack. V(warn) is for a rollout, node by node, in which the first nodes
+        are the odd ones on purpose.
+    type: str
+    choices: [fail, warn]
+    default: fail
 seealso:
   - plugin: ai_infra.gpu_rack.fleet_rows
     plugin_type: filter
@@ -119,6 +126,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "profile": {"type": "str", "choices": list(NAMES), "default": "hgx_h100_8"},
     "max_below": {"type": "float"},
     "min_nodes": {"type": "int", "default": 3},
+    "mixed_versions": {"type": "str", "choices": ["fail", "warn"], "default": "fail"},
 }
 _COMMAND = "fleet-rows"
 _FILE = "fleet.json"
@@ -138,11 +146,12 @@ def main() -> None:
     if params["min_nodes"] < 2:
         module.fail_json(msg="min_nodes: 1 node has no other to be compared with. Use 2 or more.")
     board = profile(params["profile"])
-    rules = _fleet.Rules(float(board.below_median.value), board.source, params["min_nodes"])
+    below, source_of_it = float(board.below_median.value), board.source
     if params["max_below"] is not None:
         if params["max_below"] >= 1:
             module.fail_json(msg=f"max_below: {params['max_below']:g} lets everything pass. Use a share below 1.")
-        rules = _fleet.Rules(params["max_below"], "option max_below", params["min_nodes"])
+        below, source_of_it = params["max_below"], "option max_below"
+    rules = _fleet.Rules(below, source_of_it, params["min_nodes"], params["mixed_versions"])
     if params["captured"]:
         source = Source(params["captured"], params["timeout"])
         reading = source.read([_COMMAND], _FILE)

@@ -48,7 +48,7 @@ LOW_CONTRAST = """(() => {
   return [...new Set(found)].slice(0, 20);
 })()"""
 
-pytestmark = pytest.mark.skipif(chromium() is None, reason="there is no chromium; `make setup` installs it")
+pytestmark = pytest.mark.skipif(chromium() is None, reason="there is no chromium; `make unit` installs it")
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._perftest import
     parse_bandwidth,
     parse_latency,
     parse_rows,
+    runs,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -352,3 +353,13 @@ def test_header_says_what_was_measured(text: str, verb: str | None, what: str | 
 def test_percentiles_out_of_order_cannot_be() -> None:
     text = fixture("perftest-4.5-ib_write_lat.txt").replace("2.08 ", "1.08 ")
     assert "t_typical_us 1.91 is above p99_us 1.08, which cannot be" in str(parse_latency(text).error)
+
+
+def test_server_of_a_read_has_no_table_and_is_no_run() -> None:
+    client = fixture("perftest-4.5-ib_read_lat.txt")
+    block = client.split(" #bytes")[0]
+    waiting = "\n************************************\n* Waiting for client to connect... *\n" + "*" * 36 + "\n"
+    assert [parse_latency(run).t_typical_us for run in runs(waiting + block + client)] == [3.42]
+    # Without the banner it is a run that was cut off.
+    assert [parse_latency(run).t_typical_us for run in runs(block + client)] == [None, 3.42]
+    assert runs(client) == [client]

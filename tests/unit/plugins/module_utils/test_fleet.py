@@ -103,6 +103,15 @@ def test_tie_is_unknown_and_names_both_groups() -> None:
     assert judge([row("node1"), row("node2", driver="580.82.07")])[0] == "unknown"
 
 
+def test_mixed_versions_of_a_rollout_are_a_warning_where_they_are_allowed() -> None:
+    rollout = Rules(0.05, "board profile hgx_h100_8", mixed_versions="warn")
+    verdict, check = judge(four(driver="580.105.08"), rules=rollout)
+    assert verdict == "warn"
+    assert (check.value, check.limit) == ("580.105.08", "580.95.05")
+    assert "580.105.08 on node1" in check.reason
+    assert judge(four(), rules=rollout)[0] == "pass"
+
+
 def test_versions_are_those_of_the_rack_and_values_those_of_the_fleet() -> None:
     rows = [row(f"a{n}", rack="A") for n in range(3)] + [row(f"b{n}", rack="B", driver="570.1") for n in range(3)]
     assert judge(rows, "b1")[0] == "pass"

@@ -66,7 +66,7 @@ CASES: list[tuple[Judge, str]] = [
 @example("{results: BW_average: 1,}")
 @example("RDMA_Write BW Test" * 3)
 def test_any_text_is_read_and_never_passes(text: str) -> None:
-    assert len("".join(runs(text))) == len(text)
+    assert len("".join(runs(text))) <= len(text)
     header(text)
     looks_like_ibping(text)
     assert {latency(text), bandwidth(text), ping(text)} <= {"fail", "unknown"}

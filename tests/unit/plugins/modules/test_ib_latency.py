@@ -45,7 +45,7 @@ echo "NodeType:........................Switch"
 echo "Guid:............................0x00000000000000$leaf"
 """,
     "ibping": """
-case " $* " in *" -S "*) exec sleep 60;; esac
+case " $* " in *" -S "*) [ -e "$STATE/deaf" ] && echo "%#x" && exit 0; exec sleep 60;; esac
 sent=$2; received=$2
 case " $* " in *" -C mlx5_1 "*) [ -e "$STATE/lossy" ] && received=$((sent - sent / 100));; esac
 echo "--- node (Lid 1) ibping statistics ---"
@@ -216,6 +216,14 @@ def test_suspects_are_measured_again_with_more_packets(state: Path) -> None:
     assert within == {"n1", "n2", "n3"}
     results = sweep(["n1", "n2", "n3"], retest=False)
     assert all(row["kind"] == "pair" for rows, _absent in results.values() for row in rows)
+
+
+def test_node_that_does_not_answer_pings_is_at_fault_and_nothing_is_lost(state: Path) -> None:
+    (state / "deaf").touch()
+    rows, _absent = sweep(["n1", "n2"])["n2"]
+    assert {(row["kind"], row["t_typical_us"], row["sent"]) for row in rows} == {("pair", 1.91, None)}
+    assert {row["error"] for row in rows} == {"ibping -S: ended with status 0 (%#x) on n1"}
+    assert {(row["fault"]["node"], row["fault"]["hca"]) for row in rows} == {("n1", None)}
 
 
 def test_leaves_that_share_no_rail_meet_once(state: Path) -> None:
