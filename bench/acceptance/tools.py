@@ -21,7 +21,9 @@ from bench.acceptance.corpus import Capture, flatten
 _UTILS = "ansible_collections.ai_infra.gpu_rack.plugins.module_utils"
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 _PRODUCT = re.compile(
-    r"(?:Product Name\s*:\s*|GPU \d+: |^\|\s*\d+\s+)(NVIDIA [A-Za-z0-9 ]+?)\s*(?:\(|$|\s{2,})", re.MULTILINE
+    r"(?:Product Name\s*:\s*|GPU \d+: |^\|\s*\d+\s+| device +\d+ \[[^\]]*\] )(NVIDIA [A-Za-z0-9 ]+?)\s*"
+    r"(?:\(|$|\s{2,})",
+    re.MULTILINE,
 )
 _RANK = {"pass": 0, "warn": 1, "unknown": 2, "fail": 3}
 _OWN_KEYS = frozenset(
@@ -181,11 +183,9 @@ def find(capture: Capture, text: str) -> Tool | None:
     return next((t for t in named if t in fits), None) or (named[0] if named else None) or (fits[0] if fits else None)
 
 
-def board_of(text: str) -> str:
-    """Return the board profile a text is of: by product name, else by the widths of its NVLink cells."""
-    products = re.findall(
-        r"(?:Product Name\s*:\s*|GPU \d+: |^\|\s*\d+\s+)(NVIDIA [A-Za-z0-9 ]+?)\s*(?:\(|$|\s{2,})", text, re.M
-    )
+def board_of(text: str) -> str | None:
+    """Return the board profile of a text: by product name, else by the widths of its NVLink cells. None has the others."""
+    products = _PRODUCT.findall(text)
     plain = _ESCAPE.sub("", text)
     gpus = len(re.findall(r"^\s*GPU\d+\s.*\bX\b", plain, re.MULTILINE))
     gpus = gpus or len(re.findall(r"^GPU [0-9A-Fa-f:.]{10,}", plain, re.MULTILINE))
@@ -197,11 +197,11 @@ def board_of(text: str) -> str:
     widths = {int(w) for w in re.findall(r"\bNV(\d+)\b", plain.split("Legend")[0])}
     if named:
         return named[0]
-    if widths and max(widths) == 6 and gpus == 4:
-        return "hgx_h100_4"
-    if widths and max(widths) == 12 and gpus < 8:
-        return "h100_nvl"
-    return "h100_pcie" if gpus and not widths else "hgx_h100_8"
+    if products:
+        return None
+    if widths and max(widths) == 18 and gpus > 4:
+        return "hgx_h100_8"
+    return "hgx_h100_4" if widths and max(widths) == 6 and gpus == 4 else None
 
 
 def arguments(tool: Tool, module: str, capture: Capture, text: str) -> dict[str, Any]:
@@ -209,7 +209,9 @@ def arguments(tool: Tool, module: str, capture: Capture, text: str) -> dict[str,
     known = _spec(module)
     board = capture.profile if capture.profile in NAMES else board_of(text)
     aliases = {"expected_gpus": "gpus", "gpu_count": "gpus", "devices": "hcas", "board": "profile", "driver": "version"}
-    wanted = {"profile": board, **tool.options(capture, text)}
+    aliases |= dict.fromkeys(("nvlink_width", "expected_width", "nvlinks"), "width")
+    wanted: dict[str, Any] = {} if board is None else {"profile": board}
+    wanted |= tool.options(capture, text)
     wanted |= {aliases.get(k, k): v for k, v in capture.options.items()}
     return {k: v for k, v in wanted.items() if k in known and k not in ("captured", "evidence_dir", "enforce")}
 
@@ -226,7 +228,7 @@ def judge(tool: Tool, capture: Capture, path: Path, text: str) -> dict[str, Any]
     options = arguments(tool, tool.module, capture, text)
     result = gaterun.run_module(tool.module, {**options, **given})
     board = PROFILES.get(str(options.get("profile")))
-    if not tool.beside or board is None or not board.nvswitch or "Fabric" not in text:
+    if not tool.beside or (board is not None and not board.nvswitch) or "Fabric" not in text:
         return result
     more = gaterun.run_module(tool.beside, {**arguments(tool, tool.beside, capture, text), **given})
     bad = max((result, more), key=lambda r: _RANK[r["verdict"]])

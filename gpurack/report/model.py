@@ -28,10 +28,14 @@ _FLEET_PERCENT = 5.0
 
 _SECRET = re.compile(
     r"(?i)(\bbearer\s+|\bbasic\s+|x-consul-token:\s*|"
-    r"\b(?:password|passwd|secret|token|api[_-]?key|private[_-]?key|access[_-]?key)\b[\"']?\s*[:=]\s*[\"']?)"
+    r"\b(?:password|passwd|secret|token|api[_-]?key|private[_-]?key|access[_-]?key)\b[\"']?\s*[:=]\s*[\"']?|"
+    # CONSUL_HTTP_TOKEN=, --api-key value
+    r"_(?:password|passwd|secret|token|(?:api|private|access)_?key)(?:=|[\"']\s*:\s*)[\"']?|"
+    r"(?<!\S)--?(?:[a-z]{1,16}-){0,3}(?:password|secret|token|api-key)[=\s]\s*[\"']?)"
     r"(?=[^\s\"',;]*[A-Za-z])([^\s\"',;]{8,})"
 )
 _PEM = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)
+_URL = re.compile(r"(://[^\s/:@]{1,64}:)[^\s/@]{1,256}@")
 REDACTED = "[redacted]"
 
 
@@ -58,6 +62,7 @@ class _Node:
 
 def redact(given: str) -> str:
     """Return text without what looks like a credential. No gate reads one; a tool may print one all the same."""
+    given = _URL.sub(rf"\1{REDACTED}@", given)
     return _PEM.sub(REDACTED, _SECRET.sub(lambda match: match[1] + REDACTED, given))
 
 

@@ -7,6 +7,7 @@ disk, and every structure is checked before it is used.
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import hashlib
 import json
 import re
@@ -101,8 +102,13 @@ def read_run(place: Path) -> RunFiles:
 
 
 def natural(name: str) -> list[tuple[int, int, str]]:
-    """Return a key that sorts node2 before node10."""
-    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"([0-9]+)", name) if part]
+    """Return a key that sorts node2 before node10, also for a number of any length."""
+    parts = [part for part in re.split(r"([0-9]+)", name) if part]
+    numbers = [part.lstrip("0") if part.isascii() and part.isdecimal() else None for part in parts]
+    return [
+        (1, 0, part) if digits is None else (0, len(digits), digits)
+        for part, digits in zip(parts, numbers, strict=True)
+    ]
 
 
 def as_dict(value: Any) -> Json:
@@ -122,8 +128,10 @@ def text(value: Any) -> str:
 
 
 def _json_file(path: Path) -> Any:
+    """Return the content of a JSON file. A FIFO would make us wait, and a device would never end."""
     try:
-        return json.loads(path.read_bytes()) if path.stat().st_size <= _MAX_FILE else None
+        small = path.is_file() and path.stat().st_size <= _MAX_FILE
+        return json.loads(path.read_bytes()) if small else None
     except (OSError, ValueError, RecursionError):
         return None
 
@@ -145,25 +153,44 @@ def _read_node(place: Path, name: str, run: str, fetched: Json) -> NodeFiles:
     if archive.exists():
         try:
             _read_archive(archive, node)
+        except _TooLarge:
+            node.problems.append(f"{ARCHIVE} holds more than {_MAX_NODE >> 20} MiB, the rest is not read")
         except (OSError, EOFError, zlib.error, tarfile.TarError, ValueError, RecursionError) as exc:
             node.problems.append(f"{ARCHIVE} cannot be read to its end: {type(exc).__name__} {exc}")
     return node
 
 
-def _read_archive(path: Path, node: NodeFiles) -> None:
+class _TooLarge(Exception):
+    """An archive unpacks to more than any node's evidence has."""
+
+
+class _Limited(gzip.GzipFile):
+    """A stream that ends with an error when too much was read: a small archive can hold a terabyte of nothing."""
+
     left = _MAX_NODE
-    with tarfile.open(path, "r|gz") as archive:
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Return the next bytes."""
+        data = super().read(size)
+        self.left -= len(data)
+        if self.left < 0:
+            raise _TooLarge
+        return data
+
+
+def _read_archive(path: Path, node: NodeFiles) -> None:
+    if not path.is_file():
+        raise ValueError("it is not a file")
+    # Everything that is unpacked counts, also what is passed over: other members, long names, sparse files.
+    with _Limited(path) as unpacked, tarfile.open(fileobj=unpacked, mode="r|") as archive:
         for member in archive:
             parts = Path(member.name).parts
             stage, file = (parts[-2], parts[-1]) if len(parts) > 1 else ("", "")
             gate = file.removesuffix(".json")
             if not member.isfile() or stage not in STAGES or not file.endswith(".json") or not _GATE.fullmatch(gate):
                 continue
-            left -= member.size
-            if member.size > _MAX_FILE or left < 0:
+            if member.size > _MAX_FILE:
                 node.problems.append(f"{stage}/{file} has {member.size} bytes, more than is read")
-                if left < 0:
-                    return
                 continue
             stream = archive.extractfile(member)
             raw = stream.read() if stream else b""

@@ -5,7 +5,8 @@
 A pair that is slow or loses packets accuses both of its ends. What is broken is found by parsimony: every element (a
 port with its cable, a node, a leaf, the fabric) accuses the pairs that use it, and the smallest set of elements that
 accounts for all bad pairs while accusing the fewest good ones is the explanation. Where two sets do equally well, what
-they disagree about stays open.
+they disagree about stays open. A bad pair whose both ends are good with everybody else is nobody's until it was bad
+again; then it is the way between its ends.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-Kind = Literal["port", "node", "leaf", "fabric"]
+Kind = Literal["port", "path", "node", "leaf", "fabric"]
 
 # One more element in an explanation weighs as much as this many good pairs wrongly accused.
 _ELEMENT_WEIGHT = 4
@@ -26,7 +27,10 @@ _MAX_SIZE = 3
 
 @dataclasses.dataclass(frozen=True, slots=True, order=True)
 class Element:
-    """A thing that can be broken. `node` and `port` (HCA name) are empty where they do not apply."""
+    """A thing that can be broken. `node` and `port` are empty where they do not apply.
+
+    `port` is the HCA of a port, the GUID of a leaf, or the two ends of a path.
+    """
 
     kind: Kind
     node: str = ""
@@ -36,6 +40,7 @@ class Element:
         """Return the words a person is told."""
         return {
             "port": f"port {self.port} of {self.node} or its cable",
+            "path": f"the way between {self.port}, each good with others (a cable between switches or a route)",
             "node": f"node {self.node}",
             "leaf": f"leaf {self.port}",
             "fabric": "the whole fabric (or a limit that does not fit it)",
@@ -58,15 +63,32 @@ class End:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Trial:
-    """One measured pair of ports and whether it was bad."""
+    """One measured pair of ports and whether it was bad.
+
+    Of a good one: `weight` is how many ordinary pairs it counts for; one that was measured to clear its ports counts
+    for more than one more element in an explanation. `excused` are those of its ports that it does not clear, because
+    their fault comes and goes and it could have been missed.
+    """
 
     one: End
     other: End
     bad: bool
+    weight: int = 1
+    excused: frozenset[tuple[str, str]] = frozenset()
+
+    @property
+    def ends(self) -> frozenset[tuple[str, str]]:
+        """Return the two ports (node, HCA), whichever of them was the client."""
+        return frozenset(((self.one.node, self.one.port), (self.other.node, self.other.port)))
+
+    @property
+    def path(self) -> Element:
+        """Return what lies between its ports."""
+        return Element("path", port=" and ".join(f"{node} {port}" for node, port in sorted(self.ends)))
 
     def elements(self) -> frozenset[Element]:
         """Return everything the pair's packets depend on."""
-        found = {Element("fabric")}
+        found = {Element("fabric"), self.path}
         for end in (self.one, self.other):
             found |= {Element("port", end.node, end.port), Element("node", end.node)}
             if end.leaf:
@@ -100,7 +122,6 @@ class _Candidate:
     element: Element
     bad: frozenset[int]
     good: int
-    total: int
 
 
 def blame(trials: Sequence[Trial]) -> Blame:
@@ -127,17 +148,23 @@ def _candidates(trials: Sequence[Trial], bad: frozenset[int]) -> list[_Candidate
     pairs: dict[Element, list[int]] = {}
     for index, trial in enumerate(trials):
         for element in trial.elements():
+            if element.kind == "port" and not trial.bad and (element.node, element.port) in trial.excused:
+                continue
             pairs.setdefault(element, []).append(index)
     nodes = {end.node for trial in trials for end in (trial.one, trial.other)}
     viable = []
     for element, indexes in pairs.items():
         hit = frozenset(indexes) & bad
+        # Every bad pair has a path of its own, which would explain anything.
+        if element.kind == "path":
+            continue
         if not hit or 2 * len(hit) <= len(indexes):
             continue
         # With fewer than three nodes the fabric and any one node are the same pairs: it would always be a rival.
         if element.kind in ("fabric", "leaf") and len(nodes) < 3:
             continue
-        viable.append(_Candidate(element, hit, len(indexes) - len(hit), len(indexes)))
+        good = sum(trials[index].weight for index in indexes if index not in hit)
+        viable.append(_Candidate(element, hit, good))
     kept: list[_Candidate] = []
     for candidate in sorted(viable, key=lambda c: (_specific(c.element), c.element)):
         # A leaf that serves one node's port only, or a node tested on one rail only, cannot be told from that port.
@@ -187,7 +214,7 @@ def _greedy(candidates: Sequence[_Candidate], wanted: frozenset[int]) -> tuple[_
 
 
 def _specific(element: Element) -> int:
-    return ("port", "node", "leaf", "fabric").index(element.kind)
+    return ("port", "path", "node", "leaf", "fabric").index(element.kind)
 
 
 def _same_place(small: Element, large: Element) -> bool:

@@ -40,8 +40,8 @@ CHECKS: dict[str, str] = {
     "clock_sync.source": "The selected source, of which there must be one, that answered one of the last 8 polls.",
     "clock_sync.servers": "Every configured source, held against the site's list in the option servers.",
     "clock_sync.reach": (
-        "Register of the last 8 polls of each source in octal; a source that answered none beside a good selected one "
-        "is a warning."
+        "Register of the last 8 polls of each source in octal; one that answered none is a fail when it is named in the "
+        "option servers, and a warning beside a good selected one otherwise."
     ),
     "clock_sync.agreement": (
         "Whether chrony trusts each source; one whose time is in error against the others (x) or too variable (~) is a "
@@ -68,6 +68,25 @@ _NEVER = 86400.0
 _AHEAD_S = 2.0
 _REFUSED = re.compile(r"^[ \t]*(5[0-9]{2}) (.*)$", re.MULTILINE)
 _ERROR_LINE = re.compile(r"\b(error|fatal|failed|cannot|could not)\b", re.IGNORECASE)
+# Other reports about a clock that somebody may take for one of the two.
+_OTHER_FORMS = tuple(
+    (name, re.compile(mark, re.MULTILINE))
+    for name, mark in (
+        ("timedatectl timesync-status", r"^[ \t]*(?:Poll interval|Root distance|Packet count): "),
+        (
+            "timedatectl",
+            r"^[ \t]*(?:Local time|RTC time|System clock synchronized|NTP synchronized|NTP service): |^NTPSynchronized=",
+        ),
+        ("ntpq -p", r"^[ \t]*remote\s+refid\s+st\s+t\s+when\s+poll\s+reach"),
+        ("ntpq -c rv", r"^associd=\d+ status="),
+        ("ntpstat", r"^(?:un)?synchroni[sz]ed(?: to |$)"),
+        ("chronyc ntpdata", r"^[ \t]*(?:Remote address|Total TX)\s+: "),
+        ("chronyc sourcestats", r"^[ \t]*Name/IP Address\s+NP\s+NR"),
+        ("chronyc activity", r"^\d+ sources? (?:online|offline)"),
+        ("chronyc serverstats", r"^[ \t]*(?:NTP|Command) packets received\s*: "),
+        ("chronyc selectdata", r"^[ \t]*S Name/IP Address\s+Auth"),
+    )
+)
 # Reference ids of a clock that follows nothing but itself: 127.127.x.x, and none at all.
 _LOCAL_REFID = re.compile(r"7F7F[0-9A-F]{4}|00000000", re.IGNORECASE)
 
@@ -120,9 +139,18 @@ def _refuse_answer(text: str) -> None:
         raise ChronyError(f"chronyc answers {_shown(match[0])}")
 
 
+def _refuse_form(text: str) -> None:
+    """Raise for a report of another command, naming it: what it says of a clock is not what is judged."""
+    form = next((name for name, mark in _OTHER_FORMS if mark.search(text)), None)
+    if form is not None:
+        raise ChronyError(f"this is {form}, and neither chronyc tracking nor chronyc sources")
+
+
 def parse_tracking(text: str) -> Tracking:
     """Read either form. Raises ChronyError when a field the verdict needs is missing or unreadable."""
     _refuse_answer(text)
+    if not re.search(r"^[ \t]*System time[ \t]+:|^(?:[^,\n]*,){13}[^,\n]*$", text, re.MULTILINE):
+        _refuse_form(text)
     fields: dict[str, str] = {}
     reports: list[str] = []
     for line in text.splitlines():
@@ -197,7 +225,10 @@ def _epoch(text: str) -> float | None:
     found = _DATE.fullmatch(text)
     if found and found[1] in _MONTHS:
         day, hour, minute, second, year = (int(found[i]) for i in (2, 3, 4, 5, 6))
-        return float(calendar.timegm((year, _MONTHS.index(found[1]) + 1, day, hour, minute, second)))
+        month = _MONTHS.index(found[1]) + 1
+        if not 1 <= day <= calendar.monthrange(year, month)[1] or hour > 23 or minute > 59 or second > 60:
+            return None
+        return float(calendar.timegm((year, month, day, hour, minute, second)))
     return _float(text)
 
 
@@ -222,6 +253,9 @@ def parse_sources(text: str) -> list[Server]:
         if found is None:
             raise ChronyError(f"a source cannot be read: {_shown(line)}")
         servers.append(found)
+    names = [server.name for server in servers if not server.name.endswith(">")]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ChronyError(f"a source is there twice: {_shown(twice[0])}")
     if announced is not None and announced != len(servers):
         raise ChronyError(f"chronyc announces {announced} sources and lists {len(servers)}, the list is not whole")
     return servers
@@ -290,7 +324,7 @@ def judge(
     if limits.allowed:
         checks.append(_servers(tracking, servers, limits.allowed))
     for server in servers or ():
-        checks += _each_source(server)
+        checks += _each_source(server, limits.allowed)
     checks += _offset(tracking, servers, limits)
     if tracking is not None:
         checks.append(_root_distance(tracking, limits))
@@ -341,10 +375,10 @@ def _ref_age(tracking: Tracking, limits: Limits, now: float | None) -> list[Chec
     last = tracking.ref_time_s
     if last is not None and last < _NEVER:
         return [Check(name, "clock", "fail", "the clock was never corrected", "never", limit, "s", source, _NTP)]
-    if now is None:
-        return []
     if last is None:
         return [unknown(name, "clock", "the time of the last correction cannot be read", _NTP, limit, source)]
+    if now is None:
+        return []
     age = round(now - last, 1)
     if age < -_AHEAD_S:
         reason = f"the last correction is {-age:g} s in the future of the node's own clock: it was set back since"
@@ -468,9 +502,13 @@ def _listed(name: str, allowed: Collection[str]) -> bool:
     return name in allowed
 
 
-def _each_source(server: Server) -> list[Check]:
-    """Judge what is no reason to hold a node back as long as another source is selected, and worth a look."""
-    silent: Verdict = "warn" if server.reach == 0 else "pass"
+def _each_source(server: Server, allowed: Collection[str]) -> list[Check]:
+    """Judge what is no reason to hold a node back as long as another source is selected, and worth a look.
+
+    A server the site names has to answer every node: behind a firewall the clocks drift one by one.
+    """
+    named = bool(allowed) and _listed(server.name, allowed)
+    silent: Verdict = "pass" if server.reach else "fail" if named else "warn"
     reach = "it answered none of the last 8 polls" if server.reach == 0 else "the last 8 polls as bits, octal"
     look = "Check the server, and the network and firewall to it."
     odd = {"x": "its time is in error against the other sources", "~": "its time is too variable"}.get(server.state)
@@ -483,7 +521,7 @@ def _each_source(server: Server) -> list[Check]:
             f"{server.reach:o}",
             "above 0",
             "",
-            "chrony",
+            "option servers" if named else "chrony",
             look if server.reach == 0 else "",
         ),
         Check(

@@ -22,7 +22,7 @@ OLDEST: Version = (1, 8, 0)
 
 def parse_version(text: str) -> Version | None:
     """Return the version from the output of `consul version`, None when it is not there."""
-    match = re.search(r"^Consul v(\d+)\.(\d+)\.(\d+)", text, re.MULTILINE)
+    match = re.search(r"^Consul v([0-9]{1,6})\.([0-9]{1,6})\.([0-9]{1,6})", text, re.MULTILINE)
     return (int(match[1]), int(match[2]), int(match[3])) if match else None
 
 

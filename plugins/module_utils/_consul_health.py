@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -32,6 +33,10 @@ CHECKS: dict[str, str] = {
 }
 
 SERF = "serfHealth"
+_CURL = re.compile(
+    r"% Total\b.*|Dload\b.*|(?:\d+\s+[\d.]+[kMG]?\s+){3}.*[\d.:-]+\s+[\d.]+[kMG]?"
+    r"|HTTP/[\d.]+ 200(?: OK)?|[A-Za-z][A-Za-z0-9-]*: .*"
+)
 _NODE_MAINTENANCE = "_node_maintenance"
 _SERVICE_MAINTENANCE = "_service_maintenance:"
 _STATUSES = frozenset({"passing", "warning", "critical"})
@@ -70,6 +75,7 @@ def parse(text: str) -> tuple[list[Health], str | None]:
     Takes the answers of /v1/health/node, /v1/health/checks and /v1/health/state (a list of checks), of
     /v1/health/service (a list of services with their checks) and of /v1/agent/checks (checks by id).
     """
+    text = _without_curl(text)
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as exc:
@@ -92,6 +98,18 @@ def parse(text: str) -> tuple[list[Health], str | None]:
             if before.status != health.status:
                 return [], f"{health.subject} is there twice, as {before.status} and as {health.status}"
     return list(found.values()), None
+
+
+def _without_curl(text: str) -> str:
+    """Return the answer without what curl writes before it: its progress with 2>&1, the head of a good answer with -i.
+
+    Anything else before the answer stays, and makes it unreadable.
+    """
+    lines = text.splitlines(keepends=True)
+    start = next((i for i, line in enumerate(lines) if line.lstrip().startswith(("[", "{"))), 0)
+    if start and all(not line.strip() or _CURL.fullmatch(line.strip()) for line in lines[:start]):
+        return "".join(lines[start:])
+    return text
 
 
 def _health(item: Any) -> Health | None:

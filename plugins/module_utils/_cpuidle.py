@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,19 @@ CHECKS: dict[str, str] = {
     "cpu_idle.residency": "Between two readings no CPU has spent time in a state over that limit, whatever the disable "
     "flags, the BIOS and the command line say.",
     "cpu_idle.output": "The idle states can be read.",
+    "cpu_idle.whole": "The reading is whole: every online CPU is in it, all with the same states, and both readings hold "
+    "the same CPUs; one that is cut off proves nothing for the CPUs that are missing.",
 }
 
 Counters = dict[tuple[int, int], tuple[str, str]]
 """Usage and time in microseconds, as printed, by CPU and number of the state."""
 _CPU = re.compile(r"cpu([0-9]{1,5})")
 _STATE = re.compile(r"state([0-9]{1,3})")
-_GREP = re.compile(r"(?:.*/)?cpu([0-9]{1,5})/cpuidle/state([0-9]{1,3})/(name|latency|disable|usage|time):(.*)")
+# In a CPU's own directory grep names no CPU: it is called 0 then.
+_GREP = re.compile(
+    r"(?:(?:.*/)?cpu([0-9]{1,5})/cpuidle/)?state([0-9]{1,3})/(name|latency|disable|usage|time):(.*)"
+)
+_ONLINE = re.compile(r"(?:.*/)?cpu/online:(.*)")
 # Each of these keeps the kernel out of every state that needs an idle driver.
 _NO_DRIVER_WORDS = ("idle=poll", "idle=halt", "cpuidle.off=1", "intel_idle.max_cstate=0", "processor.max_cstate=0")
 _REMEDY = (
@@ -133,17 +139,22 @@ def parse(text: str) -> Idle:
         return _parse_dump(text)
     if text.strip() and not text.endswith("\n"):
         raise ValueError("the last line is cut: it does not end in a newline")
-    if re.search(r"^\s*(Number of idle states:|CPUidle driver:)", text, re.MULTILINE):
+    if re.search(r"^[ \t]*(Number of idle states:|CPUidle driver:)", text, re.MULTILINE):
         return _parse_cpupower(text)
     # What head and tail write over several files is turned into what grep writes.
     text = re.sub(r"^==> (\S+) <==\n([^\n]*)\n", r"\1:\2\n", text, flags=re.MULTILINE)
     found: dict[int, dict[int, dict[str, str]]] = {}
+    online: frozenset[int] | None = None
     for line in text.splitlines():
         if match := _GREP.fullmatch(line.strip()):
-            fields = found.setdefault(int(match[1]), {}).setdefault(int(match[2]), {})
+            fields = found.setdefault(int(match[1] or 0), {}).setdefault(int(match[2]), {})
             if match[3] in fields:
-                raise ValueError(f"{match[3]} of state{match[2]} of cpu{match[1]} is there twice")
+                raise ValueError(f"{match[3]} of state{match[2]} of cpu{match[1] or 0} is there twice")
             fields[match[3]] = match[4].strip()
+        elif match := _ONLINE.fullmatch(line.strip()):
+            online = number_set(match[1].strip())
+            if online is None:
+                raise ValueError(f"the list of online CPUs cannot be read: {line.strip()[:160]!r}")
     if not found:
         first = next((c.strip() for c in text.splitlines() if c.strip()), "")
         raise ValueError(f"no idle states in it: {first[:160]!r}" if first else "it is empty")
@@ -159,7 +170,12 @@ def parse(text: str) -> Idle:
         for i, s in states.items()
         if "usage" in s or "time" in s
     }
-    return Idle(cpus, frozenset(cpus), "", "", (counters,) if counters else ())
+    return Idle(cpus, online or _expected(cpus), "", "", (counters,) if counters else ())
+
+
+def _expected(cpus: Collection[int]) -> frozenset[int]:
+    """Return the CPUs a text is about: one that was asked for, or all from 0 on, so that a gap tells of a cut."""
+    return frozenset(cpus) if len(cpus) == 1 else frozenset(range(max(cpus) + 1))
 
 
 def _parse_cpupower(text: str) -> Idle:
@@ -167,6 +183,8 @@ def _parse_cpupower(text: str) -> Idle:
     driver = ""
     cpus: dict[int, list[dict[str, str]]] = {}
     announced: dict[int, int] = {}
+    offline: set[int] = set()
+    named: dict[int, list[str]] = {}
     cpu = 0
     for line in (raw.strip() for raw in text.splitlines()):
         if match := re.fullmatch(r"CPUidle driver: (\S+)", line):
@@ -176,11 +194,17 @@ def _parse_cpupower(text: str) -> Idle:
             if cpu in cpus:
                 raise ValueError(f"CPU {cpu} is there twice")
             cpus[cpu] = []
+        elif match := re.fullmatch(r"Available idle states: (.*)", line):
+            named[cpu] = match[1].split()
+        elif line == "*is offline":
+            offline.add(cpu)
+        elif line.startswith("Flags/Description:"):
+            continue
         elif match := re.fullmatch(r"Number of idle states: ([0-9]{1,3})", line):
             if cpu in announced:
                 raise ValueError(f"the number of idle states of CPU {cpu} is there twice")
             announced[cpu] = int(match[1])
-        elif match := re.fullmatch(r"(\S[^:]*?)(\s+\(DISABLED\)\s*)?:", line):
+        elif match := re.fullmatch(r"(\S[^:]*?)(?:(?<!\s)(\s+\(DISABLED\)\s*))?:", line):
             cpus.setdefault(cpu, []).append({"name": match[1], "disable": "1" if match[2] else "0"})
         elif match := re.fullmatch(r"(Latency|Usage|Duration): (\S+)", line):
             state = cpus[cpu][-1] if cpus.get(cpu) else {}
@@ -192,6 +216,11 @@ def _parse_cpupower(text: str) -> Idle:
             raise ValueError(
                 f"{announced.get(number, 0)} idle states of CPU {number} are announced and {len(states)} described"
             )
+        described = " ".join(state["name"] for state in states).split()
+        if number in named and described and described != named[number]:
+            raise ValueError(f"CPU {number} has the states {named[number]} and others are described: {described}")
+        if lacks := [s["name"] for s in states if not {"Latency", "Usage", "Duration"} <= set(s)]:
+            raise ValueError(f"the lines of state {lacks[0]} of CPU {number} are not whole")
     shown = {
         n: tuple(State(i, s["name"], s.get("Latency", ""), s["disable"]) for i, s in enumerate(states))
         for n, states in cpus.items()
@@ -202,7 +231,9 @@ def _parse_cpupower(text: str) -> Idle:
     counters: Counters = {
         (n, i): (s.get("Usage", ""), s.get("Duration", "")) for n, states in cpus.items() for i, s in enumerate(states)
     }
-    return Idle(shown, frozenset(shown), driver, "", (counters,))
+    # With -c all every CPU is there, those that are offline too.
+    present = frozenset(shown) if len(cpus) == 1 else _expected(cpus) - offline
+    return Idle(shown, present, driver, "", (counters,))
 
 
 def _parse_dump(text: str) -> Idle:
@@ -275,10 +306,7 @@ def judge(idle: Idle, limit: int | float | None, limit_source: str) -> list[Chec
     if not idle.cpus:
         return [_judge_without_states(idle, limit, limit_source)]
     checks: list[Check] = []
-    bare = (idle.present | set(idle.cpus)) - {cpu for cpu, states in idle.cpus.items() if states}
-    if bare:
-        reason = "these CPUs have no cpuidle directory while others have one"
-        checks.append(unknown(name, f"CPU {format_set(bare)}", reason, _REMEDY, limit, limit_source))
+    checks += _whole(idle)
     unreadable: dict[str, set[int]] = {}
     deep: dict[tuple[int, str], set[int]] = {}
     worst = 0
@@ -306,6 +334,27 @@ def judge(idle: Idle, limit: int | float | None, limit_source: str) -> list[Chec
             Check(name, f"CPU {format_set(set(idle.cpus))}", "pass", reason, worst, limit, "us", limit_source)
         )
     return [*checks, *_residency(idle, limit, limit_source)] if len(idle.counters) == 2 else checks
+
+
+def _whole(idle: Idle) -> list[Check]:
+    """Return what is missing in the reading; nothing when it is whole."""
+    name, remedy = "cpu_idle.whole", "Read it again, with /sys/devices/system/cpu/online to tell which CPUs there are."
+    checks: list[Check] = []
+    bare = (idle.present | set(idle.cpus)) - {cpu for cpu, states in idle.cpus.items() if states}
+    if bare:
+        reason = "these CPUs have no idle states in it while others have: it is cut off, or they are offline"
+        checks.append(unknown(name, f"CPU {format_set(bare)}", reason, remedy))
+    most = max((frozenset(s.index for s in states) for states in idle.cpus.values()), key=len)
+    fewer = {n for n, states in idle.cpus.items() if states and frozenset(s.index for s in states) != most}
+    if fewer:
+        reason = "states are missing that other CPUs have"
+        checks.append(unknown(name, f"CPU {format_set(fewer)}", reason, remedy))
+    if len(idle.counters) == 2:
+        first, second = ({cpu for cpu, _state in reading} for reading in idle.counters)
+        if first != second and first and second:
+            reason = "these CPUs are in one of the two readings only"
+            checks.append(unknown(name, f"CPU {format_set(first ^ second)}", reason, remedy))
+    return checks
 
 
 def _residency(idle: Idle, limit: int | float, limit_source: str) -> list[Check]:

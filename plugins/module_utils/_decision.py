@@ -229,6 +229,8 @@ def _elsewhere(data: Mapping[str, Any], here: Here) -> str | None:
     The age is taken by two clocks. The one that counts from the boot cannot be set; when the wall clock differs from
     it, somebody set the clock between the reading and the decision, and neither time can be trusted.
     """
+    if not here.machine_id or not here.boot_id:
+        return "this machine's id or its boot's id cannot be read (/etc/machine-id, /proc/sys/kernel/random/boot_id)"
     if data.get("machine_id") != here.machine_id:
         return "it was made on another machine or installation"
     if data.get("boot_id") != here.boot_id:

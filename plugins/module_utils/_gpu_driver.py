@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils import _smi_query
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._capture import refusal
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._cuda_pins import upstream_version
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._nvidia_topo import shown
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import Check, Evidence, compare, unknown
 
 PINNED = "pinned version"
@@ -63,6 +64,14 @@ class Smi:
     attached: int | None
     gpus: tuple[Gpu, ...]
     problems: tuple[str, ...] = ()
+    nothing: str | None = None
+    """Why the text is no report at all."""
+
+    @property
+    def branch(self) -> int | None:
+        """Return the driver's branch, 580 of 580.95.05."""
+        found = re.match(r"([0-9]{2,4})\.", self.driver or "")
+        return int(found[1]) if found else None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -94,7 +103,14 @@ def parse_smi(text: str) -> Smi:
             for gpu in query.gpus
         ),
         tuple(problem.text for problem in query.problems if problem.kind != "inforom"),
+        None if query.gpus or query.driver else _nothing_read(text),
     )
+
+
+def _nothing_read(text: str) -> str:
+    """Return why a text is no report at all, with its first line."""
+    first = next((line for line in text.splitlines() if line.strip()), "")
+    return f"no report of nvidia-smi -q: {shown(first)}" if first else "the output is empty"
 
 
 def reboot_required(smi: Evidence) -> bool:
@@ -116,28 +132,51 @@ def stale_daemon(fabric_manager: FabricManager) -> bool:
     return daemon is not None and package is not None and package + 1 < daemon
 
 
-def judge(smi: Evidence, version: str, gpus: int | None, fabric_manager: FabricManager | None) -> list[Check]:
-    """Return the checks. `fabric_manager` is None on a board without NVSwitch, which has no fabric to be judged."""
+def judge(
+    smi: Evidence,
+    version: str,
+    gpus: int | None,
+    fabric_manager: FabricManager | None,
+    nvswitch: bool | None = None,
+) -> list[Check]:
+    """Return the checks. A board without NVSwitch has no fabric to be judged; without `nvswitch` Fabric Manager tells.
+
+    `fabric_manager` is None, too, where there is only one captured file, which cannot show the daemon.
+    """
+    nvswitch = fabric_manager is not None if nvswitch is None else nvswitch
     if reboot_required(smi):
-        mismatch = "nvidia-smi cannot talk to the driver, the library is of another version than the kernel module"
-        return [
-            Check("gpu_driver.version", "driver", "fail", mismatch, _smi_query.MISMATCH, version, "", PINNED, _REBOOT)
-        ]
+        # Nothing was measured: the version that runs is not known, only that it is not the library's.
+        mismatch = f"{_smi_query.MISMATCH}, the kernel still runs another driver: a reboot is needed"
+        return [unknown("gpu_driver.version", "driver", mismatch, _REBOOT, version, PINNED)]
     if (reason := refusal(smi)) is not None:
         remedy = "Install the driver (role cuda) and look into the kernel log for NVRM."
         names = ["gpu_driver.version", "gpu_driver.gsp", "gpu_driver.persistence"]
-        names += ["gpu_driver.fabric_manager", "gpu_driver.fabric_state"] if fabric_manager else []
+        names += ["gpu_driver.fabric_manager"] if fabric_manager else []
+        names += ["gpu_driver.fabric_state"] if nvswitch else []
         return [unknown(name, "driver", reason, remedy, version, PINNED) for name in names]
     read = parse_smi(smi.stdout)
     by_hand = "Run nvidia-smi -q by hand and look into the kernel log for NVRM."
+    if read.nothing is not None and not read.problems:
+        read = dataclasses.replace(read, problems=(read.nothing,))
     return [
         *(unknown("gpu_driver.output", "driver", problem, by_hand) for problem in read.problems),
         *_driver(read, version, gpus),
         *(_fabric_manager(fabric_manager, read.driver) if fabric_manager else []),
-        *(_fabric_states(read.gpus) if fabric_manager else []),
-        *_each(read, "gpu_driver.gsp", "gsp", read.driver, "GSP firmware", _GSP_REMEDY),
+        *(_fabric_states(read.gpus) if nvswitch else []),
+        *_gsp(read),
         *_each(read, "gpu_driver.persistence", "persistence", "Enabled", "persistence mode", _PERSISTENCE_REMEDY),
     ]
+
+
+_GSP_LINE_SINCE = 470
+"""The driver branch that brought the line GSP Firmware Version."""
+
+
+def _gsp(read: Smi) -> list[Check]:
+    """Judge the GSP firmware; a driver that is too old for the line has nothing to be judged."""
+    if read.branch is not None and read.branch < _GSP_LINE_SINCE and all(gpu.gsp is None for gpu in read.gpus):
+        return []
+    return _each(read, "gpu_driver.gsp", "gsp", read.driver, "GSP firmware", _GSP_REMEDY)
 
 
 _GSP_REMEDY = "Reload the driver or reboot: the firmware comes with the driver's package and is loaded with it."
@@ -185,7 +224,8 @@ def _driver(read: Smi, version: str, gpus: int | None) -> list[Check]:
 def _fabric_manager(read: FabricManager, driver: str | None) -> list[Check]:
     """Judge the daemon's version before the package's: a running daemon of another version is what hurts."""
     name = "gpu_driver.fabric_manager"
-    pin = f"Install nvidia-fabricmanager {driver} (role cuda) and restart the service; it hits every unit of the board."
+    wanted = driver or "of the running driver's version"
+    pin = f"Install nvidia-fabricmanager {wanted} (role cuda) and restart the service; it hits every unit of the board."
     checks = [
         _version_check(name, "daemon nv-fabricmanager", read.daemon, _daemon_version(read.daemon), driver, pin),
         _version_check(name, "package", read.package, _package_version(read.package), driver, pin),
@@ -209,6 +249,7 @@ def _fabric_manager(read: FabricManager, driver: str | None) -> list[Check]:
                 remedy="See journalctl -u nvidia-fabricmanager; a version apart from the driver's stops it.",
             )
         )
+    checks += _daemon_times(read, state)
     if stale_daemon(read):
         seconds = f"{(read.daemon_age_s or 0) - (read.package_age_s or 0):.0f}"
         checks.append(
@@ -225,6 +266,26 @@ def _fabric_manager(read: FabricManager, driver: str | None) -> list[Check]:
             )
         )
     return checks
+
+
+def _daemon_times(read: FabricManager, state: dict[str, str]) -> list[Check]:
+    """Return an `unknown` when nothing says whether the daemon that runs is older than its package."""
+    if state.get("ActiveState") != "active":
+        return []
+    name, subject = "gpu_driver.fabric_manager", "daemon nv-fabricmanager"
+    gone = [p for p in (_PID, _STARTED) if not re.fullmatch(r"[1-9][0-9]{0,19}", state.get(p, ""))]
+    if gone:
+        said = ", ".join(f"{p}={state[p]}" if p in state else f"no {p}" for p in gone)
+        reason = f"the service is active and systemctl show printed {said}, so the running daemon is not known"
+        return [unknown(name, subject, reason, "Run systemctl show nvidia-fabricmanager by hand.", None, BOARD)]
+    if read.package_age_s is None or read.daemon_age_s is None:
+        what = "the package's installation" if read.package_age_s is None else "the daemon's start"
+        reason = f"the time of {what} could not be read, so the daemon may be older than its package"
+        return [unknown(name, subject, reason, "Look at /proc/uptime and /var/lib/dpkg/info by hand.", None, BOARD)]
+    return []
+
+
+_PID, _STARTED = "MainPID", "ExecMainStartTimestampMonotonic"
 
 
 def _daemon_version(evidence: Evidence) -> str | None:

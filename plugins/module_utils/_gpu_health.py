@@ -111,6 +111,8 @@ class Limits:
 def judge(query: Query, limits: Limits, before: Query | None = None) -> list[Check]:
     """Return the checks of one reading, and of its growth since `before`."""
     if not query.gpus:
+        if any(problem.kind == "lost" for problem in query.problems):
+            return [check for check in _count(query, limits) if check.verdict == "fail"]
         reason = query.problems[0].text if query.problems else "nvidia-smi -q describes no GPU"
         return [unknown("gpu_health.output", "driver", reason, _AGAIN)]
     facts: list[Check] = [
@@ -243,6 +245,10 @@ def _word(
     return _unreadable(check, gpu, line, wanted, source)
 
 
+def _softer(check: Check) -> Check:
+    return dataclasses.replace(check, verdict="warn") if check.verdict == "fail" else check
+
+
 # --- what is there
 
 _REMAP = "Remapped Rows"
@@ -287,7 +293,9 @@ def _count(query: Query, limits: Limits) -> list[Check]:
     if query.attached is None and query.form in ("text", "xml"):
         reason = f"the report announces no number of GPUs and describes {described}"
         return [*checks, unknown("gpu_health.gpus", "node", reason, _AGAIN, expected, source)]
-    if query.attached is not None and query.attached != described + len(lost):
+    # The report of one GPU (nvidia-smi -q -i 2) announces all; option gpus says that no more are in the capture.
+    asked = not limits.whole and limits.gpus == described and not lost
+    if query.attached is not None and query.attached != described + len(lost) and not asked:
         reason = f"the report announces {query.attached} GPUs and describes {described}, it is not whole"
         return [*checks, unknown("gpu_health.gpus", "node", reason, _AGAIN, expected, source)]
     if expected is None:
@@ -475,7 +483,7 @@ def _ecc_mode(query: Query, limits: Limits) -> list[Check]:
     for line in lines:
         if _somewhere(query, [line]) or ((limits.whole or query.whole) and line == lines[0]):
             reason = "ECC now" if line == lines[0] else "ECC after the next reset"
-            checks += _fold(
+            found = [
                 _word(
                     "gpu_health.ecc_mode",
                     gpu,
@@ -488,8 +496,14 @@ def _ecc_mode(query: Query, limits: Limits) -> list[Check]:
                     absent=limits.board is None,
                 )
                 for gpu in query.gpus
-            )
+            ]
+            soft = [limits.board is None and _WORKSTATION.search(gpu.get("Product Name") or "") for gpu in query.gpus]
+            checks += _fold(_softer(check) if is_soft else check for check, is_soft in zip(found, soft, strict=True))
     return checks
+
+
+# Cards that are sold with ECC off.
+_WORKSTATION = re.compile(r"\b(GeForce|RTX|Quadro|TITAN)\b", re.IGNORECASE)
 
 
 def _uncorrectable(gpu: Gpu, span: str) -> tuple[int | None, list[str]]:
@@ -728,6 +742,9 @@ def _one_pass(checks: Sequence[Check], gpus: int) -> list[Check]:
 _SLOT = "Reseat the board, look at the slot and its riser, and at the BIOS limit of the slot; compare with lspci -vv."
 
 
+_LANES = (1, 2, 4, 8, 12, 16, 32)
+
+
 def _pcie_width(query: Query, limits: Limits) -> list[Check]:
     line, most = f"{_WIDTH}/Current", f"{_WIDTH}/Max"
     source = limits.source
@@ -737,7 +754,7 @@ def _pcie_width(query: Query, limits: Limits) -> list[Check]:
         wanted = int(limits.board.pcie_width.value) if limits.board else best
         if found is None or found < 1:
             return _unreadable("gpu_health.pcie_width", gpu, line, wanted, source)
-        if gpu.get(most) is not None and (best is None or best < found):
+        if gpu.get(most) is not None and (best not in _LANES or best < found):
             return _unreadable("gpu_health.pcie_width", gpu, most, wanted, source)
         limit = f", the slot allows {best}" if best is not None and wanted is not None and best < wanted else ""
         return compare(
@@ -794,6 +811,9 @@ def _pcie_gen(query: Query, limits: Limits) -> list[Check]:
         if idle is None:
             reason = f"generation {found} in use, and no performance state says whether the GPU saves power"
             return unknown("gpu_health.pcie_gen", gpu.subject, reason, "Read it under load.", wanted, source)
+        if idle and limits.board is None:
+            reason = f"PCIe generation in use in {gpu.get('Performance State')}, where the driver slows the link"
+            return Check("gpu_health.pcie_gen", gpu.subject, "pass", reason, found, wanted, "", source)
         verdict: Verdict = "warn" if idle else "fail"
         state = gpu.get("Performance State")
         reason = f"PCIe generation in use in {state}" + (", where the driver slows the link" if idle else "")
@@ -856,6 +876,9 @@ def _clocks(query: Query, limits: Limits) -> list[Check]:
             for line in lines
             if line == f"{_REASON}/Active" or printed(gpu.get(line)) not in ("Active", "Not Active")
         ]
+        if limits.board is None and any(printed(gpu.get(line)) == "Not Active" for line in lines):
+            # An older GPU has not all of them.
+            unread = [line for line in unread if gpu.get(line) is None or printed(gpu.get(line)) is not None]
         if bad:
             verdict: Verdict = "fail" if any(_SLOW[name] == "fail" for name in bad) else "warn"
             reason = "the clocks are held down"
@@ -898,10 +921,12 @@ def _persistence(query: Query, limits: Limits) -> list[Check]:
     remedy = "Start nvidia-persistenced; its journal says why it is not at work."
     if not _wanted(query, limits, [line]):
         return []
-    return _fold(
+    checks = [
         _word("gpu_health.persistence", gpu, line, "Enabled", "role cuda", "persistence mode", remedy, ["Disabled"])
         for gpu in query.gpus
-    )
+    ]
+    # Of a board that is not ours it says nothing about the GPU: nobody has asked for it there.
+    return _fold(_softer(check) if limits.board is None else check for check in checks)
 
 
 _ACTIONS = ("Reset", "GPU Reset", "Reboot", "Node Reboot", "Drain P2P", "Drain and Reset")
@@ -962,7 +987,9 @@ def _temperature(query: Query, limits: Limits) -> list[Check]:
         own = [v for n in _OWN_LIMITS if (v := _degrees(gpu, f"Temperature/{n}")) is not None and v > 0]
         if margin is None and printed(gpu.get(margin_line)) is not None:
             return _unreadable("gpu_health.temperature", gpu, margin_line, limits.temperature, "the GPU's own T.Limit")
-        if gpu.get(margin_line) is None and (margins or not (own or gpu.columns)):
+        # Cards of other boards may be of several generations, each with the limits it has.
+        mixed = limits.board is None and any(gpu.get(f"Temperature/{n}") is not None for n in _OWN_LIMITS)
+        if gpu.get(margin_line) is None and not mixed and (margins or not (own or gpu.columns)):
             # Every report has the GPU's limit below its temperature: one without it is cut off.
             return _unreadable("gpu_health.temperature", gpu, margin_line, limits.temperature, "the GPU's own T.Limit")
         if limits.temperature is not None:

@@ -133,9 +133,9 @@ _PHYSICAL: dict[str, str] = {
 
 def parse_report(stdout: str, stderr: str = "") -> Report:
     """Read whichever of the three reports this is; `ibstat` when it cannot be told."""
-    if re.search(r"^\s*Infiniband device '", stdout, re.MULTILINE):
+    if re.search(r"^[ \t]*Infiniband device '", stdout, re.MULTILINE):
         return parse_ibstatus(stdout, stderr)
-    if re.search(r"^\s*hca_id:", stdout, re.MULTILINE):
+    if re.search(r"^[ \t]*hca_id:", stdout, re.MULTILINE):
         return parse_devinfo(stdout, stderr)
     return parse(stdout, stderr)
 

@@ -67,12 +67,12 @@ class Wanted:
 
 def kind(text: str) -> str:
     """Tell which of the readings one captured text is."""
-    if re.search(r"^\s+(Capabilities: |Bus: primary=|ACSCtl:|LnkSta:|Kernel driver in use:)", text, re.MULTILINE):
+    if re.search(r"^[ \t]+(Capabilities: |Bus: primary=|ACSCtl:|LnkSta:|Kernel driver in use:)", text, re.MULTILINE):
         return "lspci"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if any(re.match(r"\S*/scaling_governor:", line) for line in lines):
         return "governors"
-    if any(re.match(r"\S*/module/\S+/parameters/\S+:", line) for line in lines):
+    if any(re.match(r"\S*/module/[^/\s]+/parameters/[^/\s:]+:", line) for line in lines):
         return "modules"
     if any(re.match(r"[a-z][\w./-]+ = ", line) for line in lines):
         return "sysctls"

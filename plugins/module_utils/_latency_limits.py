@@ -12,13 +12,25 @@ from typing import Any
 
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils import _board_profiles, _cli
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._ibping import Ping, parse_statistics
-from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._perftest import Latency, explain, parse_latency
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._perftest import (
+    DEFECTS,
+    explain,
+    header,
+    parse_latency,
+    runs,
+)
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import Check, Evidence, compare, unknown
 
 LONGEST_PATH = 3
 """Switches between two leaves of a two-tier fabric: leaf, spine, leaf."""
 P99_US = 4.2
 P99_SOURCE = "imbue-ai/cluster-health gates NDR at p99 4.2 us"
+READ_US = 4.5
+READ_SOURCE = "Mellanox/ngc_multinode_perf pull request 97: 4.5 us for read"
+READ_P99_US = 2 * P99_US
+READ_P99_SOURCE = f"a read is a whole round trip, so twice the write's: {P99_SOURCE}"
+SMALL_MESSAGE = 256
+"""Bytes up to which a message adds nothing to see to a latency; the limits were measured with 2 to 32 bytes."""
 INVENTORY = "inventory"
 
 LATENCY_REMEDY = "Reseat or replace the cable, compare firmware and PCIe link of both HCAs, then run the gate again."
@@ -67,6 +79,19 @@ class Limits:
         """Return the limit of the 99th percentile."""
         return Limit(P99_US, P99_SOURCE) if self.max_p99_us is None else Limit(self.max_p99_us, INVENTORY)
 
+    def of_verb(self, verb: str | None) -> tuple[Limit, Limit]:
+        """Return the limits of the typical latency and its 99th percentile over one switch by what was measured.
+
+        A read or an atomic is a whole round trip, a write or a send half of one.
+        """
+        typical, tail = self.latency(1), self.p99()
+        if verb in ("read", "atomic"):
+            if self.max_latency_us is None and self.profile is not None:
+                typical = Limit(READ_US, READ_SOURCE)
+            if self.max_p99_us is None:
+                tail = Limit(READ_P99_US, READ_P99_SOURCE)
+        return typical, tail
+
     def loss(self) -> Limit:
         """Return the limit of the loss in percent."""
         if self.max_loss_percent is not None:
@@ -104,39 +129,38 @@ def switches_between(one: str | None, other: str | None) -> int | None:
     return 1 if one == other else LONGEST_PATH
 
 
-def judge_latency(subject: str, read: Latency, limits: Limits) -> list[Check]:
-    """Return the checks of one ib_write_lat output, held to the limit for one switch."""
+def judge_latency(subject: str, text: str, limits: Limits) -> list[Check]:
+    """Return the checks of one run of a perftest latency test, held to the limits for one switch."""
     name = "ib_latency.latency"
-    limit, tail = limits.latency(1), limits.p99()
+    read, verb = parse_latency(text), header(text).verb
+    limit, tail = limits.of_verb(verb)
     if read.error is not None:
-        failed = read.error.startswith(("completion with", "Completion with", "Unable to Connect", "Port number"))
-        remedy = (
-            "RDMA does not work between these ports, whatever IP says: check both ports and the subnet manager."
-            if failed
-            else ""
-        )
-        verdict = Check(name, subject, "fail", read.error, None, limit.value, "us", limit.source, remedy)
-        return [
-            verdict
-            if failed
-            else unknown(name, subject, read.error, "Run it again with -n 1000 and keep all of its output.")
-        ]
+        if not read.error.startswith(DEFECTS):
+            return [unknown(name, subject, read.error, "Run it again with -n 1000 and keep all of its output.")]
+        remedy = "RDMA does not work between these ports, whatever IP says: check both ports and the subnet manager."
+        return [Check(name, subject, "fail", read.error, None, limit.value, "us", limit.source, remedy)]
     if read.t_typical_us is None:
         return [
             unknown(
                 name, subject, "the run has no median", "Run it with -n 1000 in place of -D.", limit.value, limit.source
             )
         ]
+    what = "a whole round trip" if verb in ("read", "atomic") else "half of the round trip"
+    largest = f"; t_max {read.t_max_us:g} us is information only" if read.t_max_us is not None else ""
+    ok = limit.value is not None and 0 < read.t_typical_us <= limit.value
+    if not ok and (read.size or 0) > SMALL_MESSAGE:
+        reason = f"the run has messages of {read.size} bytes, and the limit is one for {SMALL_MESSAGE} or less"
+        return [unknown(name, subject, reason, "Run it without -s.", limit.value, limit.source)]
     checks = [
         compare(
             name,
             subject,
             read.t_typical_us,
             limit.value,
-            ok=limit.value is not None and 0 < read.t_typical_us <= limit.value,
+            ok=ok,
             unit="us",
             limit_source=limit.source,
-            reason="typical latency, half of the round trip",
+            reason=f"typical latency, {what}{largest}",
             remedy=LATENCY_REMEDY,
         )
     ]
@@ -151,7 +175,7 @@ def judge_latency(subject: str, read: Latency, limits: Limits) -> list[Check]:
                 ok=ok,
                 unit="us",
                 limit_source=tail.source,
-                reason="99th percentile, half of the round trip",
+                reason=f"99th percentile, {what}",
                 remedy=LATENCY_REMEDY,
             )
         )
@@ -182,21 +206,47 @@ def judge_ping(subject: str, read: Ping, limits: Limits) -> list[Check]:
     ]
 
 
-def judge_captured(path: str, limits: Limits) -> tuple[list[Check], list[Evidence]]:
-    """Judge one stored output of ib_write_lat or ibping, or every file of a directory of them."""
-    files = sorted(p for p in Path(path).iterdir() if p.is_file()) if Path(path).is_dir() else [Path(path)]
+def judge_captured(path: str, limits: Limits) -> tuple[list[Check], list[Evidence], list[dict[str, Any]]]:
+    """Judge stored outputs of perftest's latency tests and ibping: a file, or every file of a directory.
+
+    Return the checks, what was read, and the numbers of each run.
+    """
     checks: list[Check] = []
-    evidence = [_cli.read_captured(str(file)) for file in files]
-    for file, read in zip(files, evidence, strict=True):
+    readings: list[dict[str, Any]] = []
+    evidence = captured_files(path)
+    for file, read in evidence:
         if read.error is not None:
-            checks.append(
-                unknown("ib_latency.latency", file.name, read.error, "Name a file that holds the tool's output.")
-            )
-        elif looks_like_ibping(read.stdout):
-            checks += judge_ping(file.name, parse_statistics(read.stdout), limits)
-        else:
-            checks += judge_latency(file.name, parse_latency(read.stdout), limits)
-    return checks, evidence
+            checks.append(unknown("ib_latency.latency", file, read.error, "Name a file that holds the tool's output."))
+            continue
+        if looks_like_ibping(read.stdout):
+            ping = parse_statistics(read.stdout)
+            checks += judge_ping(file, ping, limits)
+            readings.append(
+                {"subject": file, "tool": "ibping", "sent": ping.sent, "received": ping.received,
+                 "loss_percent": ping.loss_percent, "error": ping.error}
+            )  # fmt: skip
+            continue
+        for subject, text in each_run(file, read.stdout):
+            checks += judge_latency(subject, text, limits)
+            readings.append({"subject": subject, **dataclasses.asdict(header(text)), **parse_latency(text).as_dict()})
+    return checks, [read for _file, read in evidence], readings
+
+
+def captured_files(path: str) -> list[tuple[str, Evidence]]:
+    """Return (name, text) of a stored file or of every file of a directory."""
+    files = sorted(p for p in Path(path).iterdir() if p.is_file()) if Path(path).is_dir() else [Path(path)]
+    return [(file.name, _cli.read_captured(str(file))) for file in files]
+
+
+def each_run(file: str, text: str) -> list[tuple[str, str]]:
+    """Return (subject, text) of each run in a file; a failure below the last table belongs to the run above it."""
+    found = runs(text)
+    if len(found) == 1:
+        return [(file, text)]
+    return [
+        (f"{file} run {index + 1}" + (f" {device}" if (device := header(part).device) else ""), part)
+        for index, part in enumerate(found)
+    ]
 
 
 def looks_like_ibping(text: str) -> bool:

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._board_profiles import Profile
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._board_profiles import BOARDS, NcclFloor, Profile
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import (
     Check,
     Evidence,
@@ -26,7 +26,7 @@ from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import 
 
 CHECKS: dict[str, str] = {
     "nccl_bandwidth.units": "The node's inference units can be read, so that it is known which GPUs work together; "
-    "only judged when units are to be measured.",
+    "only judged when units are to be measured. A unit of one GPU has nothing to measure, which passes.",
     "nccl_bandwidth.busy": "No process uses the GPUs that are to be measured, as nvidia-smi lists them, or there is "
     "a result of this boot to judge in place of a new one.",
     "nccl_bandwidth.failure": "Neither the exit status nor the text of all_reduce_perf tells of an error; an error "
@@ -50,8 +50,12 @@ ALGORITHMS = {"ring": "Ring", "nvls": "NVLS"}
 """Values of option algorithm that have a floor, and what NCCL_ALGO and the profiles call them."""
 _TIME_TOLERANCE = 0.03
 """How far algbw may be from size / time, which is printed with as few as four digits and is a mean."""
+_RING_REACH = 1.03
+"""Up to this many times the reported Ring value a run is one of Ring: 365 to 370 were reported (NVIDIA/nccl 1455)."""
 _FACTOR_TOLERANCE = 0.01
-"""How far busbw may be from its factor times algbw; the factors of 7 and 8 GPUs are 2 % apart."""
+"""How far busbw may be from its factor times algbw when somebody only told the number of GPUs."""
+_ROUNDING = 0.03
+"""How far it may be with the Rank lines: both are printed with two decimals, so a Rank line that is lost shows."""
 _MOST_SIZES = 100_000
 
 _TYPES = {
@@ -72,9 +76,9 @@ _STARTING = re.compile(r"Collective test starting:\s*(\S+)")
 _VERSION = re.compile(r"nccl-tests version (\S+)(?:.*nccl-library=(\d+))?")
 _LIBRARY = re.compile(r"\bNCCL version (\d+\.\d+(?:\.\d+)?)")
 _RANK = re.compile(
-    r"\bRank\s+(\d{1,6})\s+(?:Group\s+\d+\s+)?(?:Pid\s+\d+\s+)?on\s+(\S+)\s+device\s+(\d+)\s+\[([^\]]*)\]\s*(.*?)\s*$"
+    r"\bRank\s+(\d{1,6})\s+(?:Group\s+\d+\s+)?(?:Pid\s+\d+\s+)?on\s+(\S+)\s+device\s+(\d+)\s+\[([^\]]{0,64})\]\s*(.*)$"
 )
-_HEADER = re.compile(r"\b(?:size|bytes)\s+(?:count|N)\s+type\b.*\bbusbw\b")
+_HEADER = re.compile(r"\b(?:size|bytes)\s+(?:count|N)\s+type\b.{0,400}\bbusbw\b")
 _ROW = re.compile(
     r"(?<![\w.,-])(\d{1,18})\s+(\d{1,18})\s+"
     rf"({'|'.join(sorted(_TYPES, key=len, reverse=True))})\s+([A-Za-z]\w*)(?=\s|$)"
@@ -89,7 +93,7 @@ _LAST_ERROR = re.compile(r"^\s*#\s*error:\s*(\S.*)")
 _ALGO_SET = re.compile(
     r"\bNCCL_ALGO(?:\s+set by environment to\s+|=)[\"']?(?:allreduce:)?(\^?[A-Za-z]+)[\"'.]?(?=\s|$)", re.IGNORECASE
 )
-_ALGO_CHOSEN = re.compile(r"AllReduce:? .*Algo (\w+) proto", re.IGNORECASE)
+_ALGO_CHOSEN = re.compile(r"AllReduce:? .{0,200}Algo (\w+) proto", re.IGNORECASE)
 _NO_NVLS = re.compile(r"\bNCCL_NVLS_ENABLE(?:\s+set by environment to\s+|=)[\"']?0\b")
 _ALGOS = {
     "ring": "Ring", "1": "Ring", "nvls": "NVLS", "4": "NVLS", "tree": "Tree", "0": "Tree", "nvlstree": "NVLSTree",
@@ -248,6 +252,16 @@ class Outcome:
     measured: dict[str, Any]
 
 
+def board_of(text: str) -> Profile | None:
+    """Return the board whose floors hold for the GPUs in the Rank lines, None when no board has all of them.
+
+    Two boards share a product's name; the one with NVSwitch is the usual one, and its floors are the higher ones.
+    """
+    products = {device.product for run in parse(text) for device in run.devices}
+    boards = [b for b in BOARDS.values() if products and all(b.product_matches(product) for product in products)]
+    return boards[0] if boards else None
+
+
 def parse(text: str) -> list[Run]:
     """Return the runs in a text, in their order. Never raises."""
     reader = _Reader()
@@ -277,7 +291,7 @@ class _Reader:
         elif found := _THREADS.search(line):
             self._start(line, int(found[1]) * int(found[2]))
         elif found := _RANK.search(line):
-            self._run().devices.append(Device(int(found[1]), found[2], int(found[3]), found[4], found[5]))
+            self._run().devices.append(Device(int(found[1]), found[2], int(found[3]), found[4], found[5].strip()))
         elif found := _REDUCED.search(line):
             self._run().max_bytes = int(found[1])
         elif _HEADER.search(line):
@@ -597,7 +611,12 @@ def _contradiction(row: Row, run: Run, ranks: int | None) -> str | None:
         if "cputime" not in run.columns and not _near(half.algbw, row.size / half.time_us / 1e3, _TIME_TOLERANCE):
             return f"algbw {half.algbw} is not size / time: {row.line}"
         factor = 2 * (ranks - 1) / ranks if ranks is not None and ranks > 1 else None
-        if factor is not None and not _near(half.busbw, half.algbw * factor, _FACTOR_TOLERANCE):
+        exact = run.ranks is not None and half.busbw < 1000
+        if factor is not None and not (
+            abs(half.busbw - half.algbw * factor) <= _ROUNDING
+            if exact
+            else _near(half.busbw, half.algbw * factor, _FACTOR_TOLERANCE)
+        ):
             return f"busbw {half.busbw} is not algbw x 2(n-1)/n for {ranks} GPUs: {row.line}"
     return None
 
@@ -714,12 +733,24 @@ def _bandwidth(
         return [_unlimited(f"{reason}: {why}", lowest.busbw, subject)]
     source = f"{expect.board.source}, {floor.gpus} GPUs with {floor.algo}"
     ring = expect.board.nccl_floor(ranks, "Ring") if ranks is not None else None
-    if floor.algo == "NVLS" and ring is not None and ring.floor.value <= lowest.busbw < floor.floor.value:
-        remedy = (
-            "This is what Ring reaches, so NVLink SHARP is not at work: see NCCL_ALGO and NCCL_NVLS_ENABLE in "
-            "/etc/nccl.conf and Fabric Manager's log. If that is meant, set algorithm to ring."
-        )
+    if floor.algo == "NVLS" and ring is not None and lowest.busbw < floor.floor.value:
+        reason, remedy = _below_nvls(lowest.busbw, ring, reason, remedy)
     return [_held(lowest.busbw, floor.floor.value, source, subject, reason, remedy)]
+
+
+def _below_nvls(busbw: float, ring: NcclFloor, reason: str, remedy: str) -> tuple[str, str]:
+    """Return reason and remedy of a run that is below the floor of NVLink SHARP: which kind of defect it looks like."""
+    if busbw < ring.floor.value:
+        return reason, remedy
+    if busbw <= _RING_REACH * ring.expected.value:
+        return f"{reason}: what Ring reaches, so NVLink SHARP is not at work", (
+            "See NCCL_ALGO and NCCL_NVLS_ENABLE in /etc/nccl.conf and Fabric Manager's log. If that is meant, set "
+            "algorithm to ring."
+        )
+    return f"{reason}: more than Ring reaches ({ring.expected.value:g}), so NVLink SHARP is at work and slow", (
+        "One GPU or link slows all: look at nvlink_status for errors and links that are down, and at gpu_health for "
+        "clocks that are held back."
+    )
 
 
 def _wanted(expect: Expect, algorithm: str | None) -> tuple[str, ...] | str:

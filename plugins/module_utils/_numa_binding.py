@@ -23,6 +23,8 @@ CHECKS: dict[str, str] = {
     "inference_units derived.",
     "numa_binding.policy": "The memory of each process is bound to the unit's NUMA node, by the policy of its mappings "
     "or by its cpuset.",
+    "numa_binding.nodes": "The NUMA nodes numactl --hardware lists: as many as it announces, each with its lines and a "
+    "whole table of distances; one with CPUs and without memory fails.",
     "numa_binding.local_memory": "The share of the process's own pages on the unit's NUMA node is at least option "
     "min_local; 78 % was seen where binding came too late (NVIDIA/TensorRT-LLM 18117).",
 }
@@ -68,6 +70,11 @@ class Memory:
     lines: int
 
     @property
+    def own_node(self) -> int | None:
+        """The node most of it is on, None when there is none."""
+        return max(self.local, key=lambda node: self.local[node]) if self.total else None
+
+    @property
     def total(self) -> int:
         """Kilobytes on all nodes."""
         return sum(self.local.values())
@@ -97,6 +104,7 @@ def parse_numa_maps(text: str) -> Memory:
     lines = [line for line in text.splitlines() if line.strip()]
     if text and not text.endswith("\n"):
         problems.append(f"the last line is cut off: {_shown(lines[-1] if lines else text)}")
+    seen: set[str] = set()
     for line in lines:
         match = _MAP.fullmatch(
             line.replace("prefer (many)", "prefer_many").replace("weighted interleave", "interleave")
@@ -104,6 +112,10 @@ def parse_numa_maps(text: str) -> Memory:
         if match is None:
             problems.append(f"a line cannot be read: {_shown(line)}")
             continue
+        if match[1] in seen:
+            problems.append(f"a mapping is there twice: {_shown(line)}")
+            continue
+        seen.add(match[1])
         words = match[3].split()
         counts = {int(m[1]): int(m[2]) for w in words if (m := re.fullmatch(r"N([0-9]{1,4})=([0-9]{1,15})", w))}
         fields = dict(w.split("=", 1) for w in words if "=" in w)
@@ -116,10 +128,15 @@ def parse_numa_maps(text: str) -> Memory:
         anon = _number(fields.get("anon"))
         if file and not _MEMORY_FILES.match(file) and "huge" not in words and anon != pages:
             continue
-        if anon is not None and anon > pages:
-            problems.append(f"a line has more anonymous pages than pages: {_shown(line)}")
+        # The kernel leaves mapped= out where it equals one of the other two.
+        told = [_number(fields[name]) for name in ("mapped", "anon", "dirty") if name in fields]
+        if pages not in (told[:1] if "mapped" in fields else told):
+            problems.append(f"its pages by node are not those it counts: {_shown(line)}")
             continue
         size = _number(fields.get("kernelpagesize_kB")) or (2048 if "huge" in words else 4)
+        if size & (size - 1):
+            problems.append(f"there are no pages of {size} kB: {_shown(line)}")
+            continue
         policies[match[2]] = policies.get(match[2], 0) + pages * size
         for node, count in counts.items():
             local[node] = local.get(node, 0) + count * size
@@ -285,7 +302,7 @@ def kind(text: str) -> str:
         return "taskset"
     if re.search(r"^(physcpubind|nodebind|membind): ", text, re.MULTILINE):
         return "numactl"
-    if re.search(r"^available: [0-9]+ nodes ", text, re.MULTILINE):
+    if re.search(r"^(available: [0-9]+ nodes |node [0-9]+ cpus:)", text, re.MULTILINE):
         return "hardware"
     if "Per-node process memory usage" in text:
         return "numastat"
@@ -302,12 +319,23 @@ def judge_text(unit: Unit, text: str, min_local: float = MIN_LOCAL) -> list[Chec
     if form == "numactl":
         return _numactl(unit, text)
     if form == "hardware":
-        return [_hardware(unit, text)]
+        return _hardware(unit, text)
     if form == "numastat":
-        return [_memory_check(unit, f"{unit.name} process", *_numastat(text, min_local))]
+        memory, limit, problem = _numastat(text, min_local)
+        return [_memory_check(_own(unit, memory.own_node), f"{unit.name} process", memory, limit, problem)]
     if form == "status":
         return judge_process(unit, "process", text, None, min_local)
-    return judge_process(unit, "process", None, text, min_local)
+    return judge_process(_own(unit, parse_numa_maps(text).own_node), "process", None, text, min_local)
+
+
+def _own(unit: Unit, node: int | None) -> Unit:
+    """Return the unit on a node that the reading itself shows, unless the caller told the node.
+
+    That a process keeps to one node, whichever it is, is what such a reading can show by itself.
+    """
+    if unit.node is not None or node is None:
+        return unit
+    return dataclasses.replace(unit, name=f"{unit.name} (held against node {node}, its own)", node=node)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -326,33 +354,78 @@ def parse_hardware(text: str) -> Hardware:
     announced = re.search(r"^available: ([0-9]{1,4}) nodes ", text, re.MULTILINE)
     cpus: dict[int, frozenset[int]] = {}
     for match in re.finditer(r"^node ([0-9]{1,4}) cpus:((?: [0-9]{1,5})*) *$", text, re.MULTILINE):
-        cpus.setdefault(int(match[1]), frozenset(int(c) for c in match[2].split()))
+        listed = [int(c) for c in match[2].split()]
+        if len(set(listed)) == len(listed):
+            cpus.setdefault(int(match[1]), frozenset(listed))
     numbers: dict[str, dict[int, int]] = {"size": {}, "free": {}}
     for match in re.finditer(r"^node ([0-9]{1,4}) (size|free): ([0-9]{1,12}) MB *$", text, re.MULTILINE):
         numbers[match[2]].setdefault(int(match[1]), int(match[3]))
     distances = {
         int(match[1]): tuple(int(d) for d in match[2].split())
-        for match in re.finditer(r"^ *([0-9]{1,4}): ((?: *[0-9]{1,4})+) *$", text, re.MULTILINE)
+        for match in re.finditer(r"^ *([0-9]{1,4}):((?: +[0-9]{1,4})+) *$", text, re.MULTILINE)
     }
     return Hardware(int(announced[1]) if announced else None, cpus, numbers["size"], numbers["free"], distances)
 
 
-def _hardware(unit: Unit, text: str) -> Check:
-    """Hold a unit's CPUs against the node's; what a process does is not in this report."""
-    name, subject = "numa_binding.cpus", f"{unit.name} node {unit.node}"
+def _hardware_problem(read: Hardware, text: str) -> str | None:
+    """Return why the list of nodes is not whole, None when it is."""
+    nodes = set(read.cpus)
+    if read.announced != len(nodes) or set(read.size_mb) != nodes or set(read.free_mb) != nodes:
+        listed = f"CPUs of {len(nodes)}, size of {len(read.size_mb)} and free of {len(read.free_mb)}"
+        return f"{read.announced} nodes are announced, {listed} are listed"
+    if named := re.search(r"^available: [0-9]+ nodes \(([0-9,-]+)\)", text, re.MULTILINE):
+        if number_set(named[1]) != nodes:
+            return f"nodes {named[1]} are announced, nodes {format_set(nodes)} are listed"
+    if larger := [n for n in nodes if read.free_mb[n] > read.size_mb[n]]:
+        return f"node {larger[0]} has more memory free than it has"
+    every = [cpu for cpus in read.cpus.values() for cpu in cpus]
+    if len(set(every)) != len(every) or not every:
+        return "a CPU is on two nodes" if every else "no node has a CPU"
+    if "No distance information available" in text:
+        return None
+    order = sorted(nodes)
+    rows = [read.distances.get(n, ()) for n in order]
+    if set(read.distances) != nodes or any(len(row) != len(order) for row in rows):
+        return "the table of node distances is not whole"
+    header = re.search(r"^node distances:\s*^node((?: +[0-9]{1,4})+) *$", text, re.MULTILINE)
+    if header is None or [int(n) for n in header[1].split()] != order:
+        return "the table of node distances has no head of its nodes"
+    # 10 is a node's distance to itself, by the ACPI specification.
+    if wrong := [n for i, n in enumerate(order) if rows[i][i] != 10 or min(rows[i]) < 10]:
+        return f"the distances of node {wrong[0]} contradict themselves"
+    return None if text.endswith("\n") else "the last line is cut off"
+
+
+def _hardware(unit: Unit, text: str) -> list[Check]:
+    """Judge the node's own layout, and hold a unit's CPUs against it; what a process does is not in this report."""
+    name, remedy = "numa_binding.nodes", "Run numactl --hardware again."
     read = parse_hardware(text)
-    if read.announced != len(read.cpus) or set(read.size_mb) != set(read.cpus) or not text.endswith("\n"):
-        reason = (
-            f"{read.announced} nodes are announced, CPUs of {len(read.cpus)} and memory of {len(read.size_mb)} listed"
-        )
-        return unknown(name, subject, reason, "Run numactl --hardware again.")
-    if unit.node is None or unit.cpus is None:
-        return unknown(name, subject, "numactl --hardware shows no process: give options node and cpus", "")
-    own = read.cpus.get(unit.node)
-    if own is None or not own or not read.size_mb.get(unit.node):
+    if (problem := _hardware_problem(read, text)) is not None:
+        return [unknown(name, "NUMA nodes", problem, remedy)]
+    value = f"{read.announced} nodes, {sum(map(len, read.cpus.values()))} CPUs"
+    limit = "memory on each node with CPUs"
+    if bare := {n for n, cpus in read.cpus.items() if cpus and not read.size_mb[n]}:
+        reason = f"node {format_set(bare)} has CPUs and no memory, so all its memory is remote"
+        seated = "See that the memory of this socket is seated and enabled."
+        checks = [Check(name, "NUMA nodes", "fail", reason, value, limit, "", "numactl", seated)]
+    else:
+        checks = [Check(name, "NUMA nodes", "pass", "NUMA nodes of the host", value, limit, "", "numactl")]
+    if unit.node is not None:
+        checks.append(_node_of(unit, read))
+    return checks
+
+
+def _node_of(unit: Unit, read: Hardware) -> Check:
+    """Hold the unit's node and CPUs against those the host has."""
+    name, subject = "numa_binding.cpus", f"{unit.name} node {unit.node}"
+    own = read.cpus.get(unit.node) if unit.node is not None else None
+    if own is None or not own or not read.size_mb.get(unit.node or 0):
         reason = "the node is not there, or has no CPUs or no memory"
         value = f"nodes {format_set(set(read.cpus))}"
         return Check(name, subject, "fail", reason, value, f"node {unit.node}", "", "option node", _REMEDY)
+    if unit.cpus is None:
+        reason = "numactl --hardware shows no process; the node has CPUs and memory"
+        return Check(name, subject, "pass", reason, format_set(own), "the node's own", "", "option node")
     outside = unit.cpus - own
     reason = f"these CPUs are not the node's: {format_set(outside)}" if outside else "CPUs of the node"
     verdict: Verdict = "fail" if outside else "pass"
@@ -449,15 +522,44 @@ def _numactl(unit: Unit, text: str) -> list[Check]:
     cpus = number_set(",".join(fields.get("physcpubind", "").split()))
     mems = number_set(",".join(fields.get("membind", "").split()))
     cut = None if text.endswith("\n") else "the last line is cut off"
-    checks = [cpus_check(unit, label, cpus, cut)]
+    listed = fields.get("physcpubind", "").split()
+    if len(set(listed)) != len(listed):
+        cut = "a CPU is in physcpubind twice"
+    elif fields.get("cpubind", "").split() != fields.get("nodebind", fields.get("cpubind", "")).split():
+        cut = "cpubind and nodebind, which are the same, differ"
+    nodes = number_set(",".join(fields.get("nodebind", fields.get("cpubind", "")).split()))
+    if unit.node is None and nodes is not None and len(nodes) == 1:
+        unit = _own(unit, min(nodes))
+    if unit.cpus is None:
+        checks = [_nodebind(unit, label, cpus, nodes, cut)]
+    else:
+        checks = [cpus_check(unit, label, cpus, cut)]
     policy = fields.get("policy", "")
-    if mems is None or not re.fullmatch(r"default|bind|preferred|interleave|local|prefer-many", policy):
+    known = r"default|bind|preferred|(?:weighted-)?interleave|local|prefer-many|preferred-many"
+    if mems is None or not re.fullmatch(known, policy):
         checks.append(policy_check(unit, label, {}, None, cut or "policy or membind cannot be read"))
         return checks
     preferred = fields.get("preferred node", "")
     told = {"preferred": f"prefer:{preferred}", "bind": f"bind:{format_set(mems)}"}.get(policy, policy)
     checks.append(policy_check(unit, label, {told: 1}, mems, cut))
     return checks
+
+
+def _nodebind(
+    unit: Unit, label: str, cpus: frozenset[int] | None, nodes: frozenset[int] | None, cut: str | None
+) -> Check:
+    """Judge the nodes of the CPUs a process may run on, where no CPU set is known to hold the CPUs against."""
+    name, limit = "numa_binding.cpus", "one node" if unit.node is None else f"node {unit.node}"
+    if cut is not None or not cpus or not nodes:
+        return unknown(name, label, cut or "physcpubind or nodebind cannot be read", _REMEDY, limit, "numactl")
+    good = nodes == frozenset({unit.node})
+    reason = "NUMA nodes of the CPUs it may run on"
+    if not good:
+        reason = f"it may run on CPUs of other nodes: {format_set(nodes - {unit.node})}"
+    value = f"node {format_set(nodes)}"
+    return Check(
+        name, label, "pass" if good else "fail", reason, value, limit, "", "numactl", "" if good else _REMEDY
+    )
 
 
 def unit_check(unit: str, state: Mapping[str, str], processes: Sequence[int], problem: str | None) -> Check:
@@ -472,6 +574,9 @@ def unit_check(unit: str, state: Mapping[str, str], processes: Sequence[int], pr
         reason = "the unit does not run, so its binding is not proven"
         return Check("numa_binding.unit", subject, "fail", reason, active, wanted, "", _LIMIT_SOURCE, remedy)
     main = _number(state.get("MainPID")) or 0
+    if "MainPID" not in state:
+        reason = "systemd's answer is not whole, it lacks MainPID"
+        return unknown("numa_binding.unit", subject, reason, remedy, wanted, _LIMIT_SOURCE)
     if not processes or (main and main not in processes):
         missing = f"its main process {main} is not among them" if processes else "it lists none"
         reason = f"the unit is active and the list of its processes cannot be right: {missing}"

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._board_profiles import Profile
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._board_profiles import PROFILES, Profile
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._nvidia_topo import shown
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._smi_query import Query, number, printed
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import Check, Verdict, unknown
@@ -45,11 +45,14 @@ _DOWN = "Drain the node and reset its GPUs; if it stays so, look for XID 74 and 
 _LANES = "Watch it under load; a link whose errors grow belongs to a GPU, board or NVSwitch that needs service."
 _DCGM = "NVIDIA DCGM health watch"
 
-_GPU = re.compile(r"GPU ([0-9]{1,3}): (.*?)(?: \(UUID: ([^)]*)\))?")
+# Some builds print what they say of all links behind the GPU's name.
+_GPU = re.compile(r"GPU ([0-9]{1,3}): (.*?)(?: \(UUID: ([^()]{0,80})\)(.*))?")
 _LINK = re.compile(r"Link ([0-9]{1,3})\s*:\s*(.*)")
 _SPEED = re.compile(r"([0-9]{1,4}(?:\.[0-9]{1,6})?) GB/s")
 _INACTIVE = re.compile(r"<?(inactive|disabled|down|off)>?", re.IGNORECASE)
-_ALL_INACTIVE = re.compile(r"\ball links are inactive\b", re.IGNORECASE)
+_ALL_INACTIVE = re.compile(r"\ball links are inactive\b|\bdoes not have or support nvlink\b", re.IGNORECASE)
+# Modules of a baseboard, which joins them. A card, or a superchip, may have no partner.
+_MODULE = re.compile(r"SXM|HGX|\bH(100|200|800|20)\b(?!.*(PCIe|NVL))|\bB(100|200|300)\b", re.IGNORECASE)
 _ERRORS = re.compile(
     r"\b(unable to|failed to|has failed|unknown error|could\s?n[o']t|is lost|no devices|fallen off|not supported"
     r"|mismatch|invalid|insufficient|not found)\b|^NVML:",
@@ -86,6 +89,7 @@ _IGNORED = re.compile(
     r"total link recovery events|fec( errors)? ?-? ?[0-9]+|raw .*|plr .*|(tx|rx) (packets|bytes).*|fec .*"
 )
 _BER_LIMIT = 1e-12
+_FASTEST = 1.1  # of the board's speed, which the tool prints with the line's overhead: 26.562 of 25
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -97,7 +101,8 @@ class Gpu:
     links: Mapping[int, float | None]
     counters: Mapping[int, Mapping[str, int | float]]
     none: bool = False
-    """The tool said that all links are inactive, in place of a list."""
+    """The tool said that all links are inactive, or that there is none, in place of a list."""
+    product: str = ""
 
     @property
     def subject(self) -> str:
@@ -170,20 +175,31 @@ class Limits:
 
 def parse(text: str) -> Report:
     """Read the links and counters of `nvidia-smi nvlink -s` or `-e`, or of both in one file. Never raises."""
-    gpus: dict[int, tuple[str | None, dict[int, float | None], dict[int, dict[str, int | float]], list[bool]]] = {}
+    gpus: dict[int, tuple[str | None, dict[int, float | None], dict[int, dict[str, int | float]], list[bool], str]]
+    gpus = {}
     problems: list[str] = []
     current: int | None = None
     link: int | None = None
+    headers: dict[int, list[int]] = {}  # by GPU: how many lines came below each of its headers
     for raw in text.removeprefix("\ufeff").splitlines():
         line = raw.strip()
         if not line:
             continue
         if found := _GPU.fullmatch(line):
             current, link = int(found[1]), None
-            known = gpus.setdefault(current, (found[3], {}, {}, []))
+            known = gpus.setdefault(current, (found[3], {}, {}, [], found[2]))
+            headers.setdefault(current, []).append(0)
             if known[0] != found[3]:
                 problems.append(f"GPU {current} is there twice with another UUID: {shown(line)}")
+            if behind := (found[4] or "").strip():
+                headers[current][-1] += 1
+                if _ALL_INACTIVE.search(behind):
+                    known[3].append(True)
+                else:
+                    problems.append(f"this line cannot be read: {shown(line)}")
             continue
+        if current is not None:
+            headers[current][-1] += 1
         if _ALL_INACTIVE.search(line):
             if current is None:
                 problems.append(f"no GPU is named before this line: {shown(line)}")
@@ -205,10 +221,16 @@ def parse(text: str) -> Report:
             continue
         if re.match(r"Link\b|GPU\b", line) or _ERRORS.search(line):
             problems.append(f"this line cannot be read: {shown(line)}")
+    # Status and counters in one file name each GPU once for either; a header with nothing below is a doubled line.
+    problems += [
+        f"GPU {index} is named {len(counts)} times, once with nothing below it"
+        for index, counts in headers.items()
+        if len(counts) > 1 and 0 in counts
+    ]
     return Report(
         tuple(
-            Gpu(index, uuid, links, counters, bool(none))
-            for index, (uuid, links, counters, none) in sorted(gpus.items())
+            Gpu(index, uuid, links, counters, bool(none), product)
+            for index, (uuid, links, counters, none, product) in sorted(gpus.items())
         ),
         tuple(problems),
     )
@@ -241,8 +263,9 @@ def _take(
     if value is None:
         return [] if not _judged(name) else [f"this counter cannot be read: {shown(line)}"]
     of_link = counters.setdefault(link, {})
-    if of_link.setdefault(name, value) != value:
-        return [f"{shown(counter[1])} of link {link} of GPU {gpu} is there twice and differs"]
+    if name in of_link and _judged(name):
+        return [f"{shown(counter[1])} of link {link} of GPU {gpu} is there twice: {shown(line)}"]
+    of_link.setdefault(name, value)
     return []
 
 
@@ -317,8 +340,11 @@ def _cut_off(report: Report) -> bool:
 
 def judge_links(report: Report, limits: Limits) -> list[Check]:
     """Hold the number of active links of each GPU against the board, exactly: 17 of 18 is a fail."""
+    limits = _by_product(report, limits)
     listed = max((len(gpu.links) for gpu in report.gpus), default=0)
     allowed, source = limits.allowed(listed), limits.links_source
+    if limits.board is None and limits.links is None and not any(gpu.active for gpu in report.gpus):
+        return [_all_down(report)]
     limit = " or ".join(str(n) for n in allowed)
     # All links of the chip are listed, or those the board uses; never a different number for one GPU.
     due = limits.due(listed)
@@ -366,6 +392,29 @@ def judge_links(report: Report, limits: Limits) -> list[Check]:
     return checks
 
 
+def _by_product(report: Report, limits: Limits) -> Limits:
+    """Return the limits with the board of bridged cards, whose bridge uses a part of the chip's links by design."""
+    if limits.board is not None or limits.links is not None or not report.gpus:
+        return limits
+    for board in PROFILES.values():
+        if board.nvlink_rule != "all" and all(board.product_matches(gpu.product) for gpu in report.gpus):
+            return dataclasses.replace(limits, board=board)
+    return limits
+
+
+def _all_down(report: Report) -> Check:
+    """Judge GPUs none of which has a link, by their names: modules of one baseboard must, cards need no bridge."""
+    modules = [gpu for gpu in report.gpus if _MODULE.search(gpu.product)]
+    subject, limit = f"all {len(report.gpus)} GPUs", "at least 1 of each module of a baseboard"
+    if any(not gpu.none and not gpu.links for gpu in report.gpus):
+        return unknown("nvlink_status.links", subject, "no link is listed for a GPU", _AGAIN, limit)
+    if len(report.gpus) > 1 and modules:
+        reason = f"no link of {shown(modules[0].product)} is active, and a baseboard joins its modules"
+        return Check("nvlink_status.links", subject, "fail", reason, 0, limit, "links", "product name", _DOWN)
+    reason = "no link is active; neither a board nor option links says that there is a bridge"
+    return Check("nvlink_status.links", subject, "pass", reason, 0, None, "links")
+
+
 def _no_links(gpu: Gpu, allowed: Sequence[int], limit: str, source: str) -> Check:
     if not gpu.none:
         reason = "no link is listed for it"
@@ -395,6 +444,11 @@ def judge_speed(report: Report, limits: Limits) -> list[Check]:
     good: list[float] = []
     for gpu, link, speed in speeds:
         if speed is None:
+            continue
+        if limits.board is not None and limits.link_speed is None and speed > _FASTEST * limit:
+            reason = f"{speed:g} GB/s is more than a link of this board can have"
+            subject = f"{gpu.subject} link {link}"
+            checks.append(unknown("nvlink_status.speed", subject, reason, _AGAIN, limit, source))
             continue
         if speed >= limit:
             good.append(speed)
@@ -559,6 +613,9 @@ def judge_fabric(query: Query, limits: Limits) -> list[Check]:
         checks.append(unknown("nvlink_status.fabric_state", "node", reason, _AGAIN, wanted, source))
     if query.form == "csv" and expected is not None and described < expected:
         reason = f"{described} Fabric blocks for {expected} GPUs: those of the others are not in the capture"
+        checks.append(unknown("nvlink_status.gpus", "node", reason, _AGAIN, expected, source))
+    elif expected is not None and query.attached not in (None, described):
+        reason = f"{described} of {expected} GPUs are described, and the report announces {query.attached}: not whole"
         checks.append(unknown("nvlink_status.gpus", "node", reason, _AGAIN, expected, source))
     elif expected is not None and described != expected:
         reason = f"{described} of {expected} GPUs are described, so not every GPU is in the fabric"

@@ -128,9 +128,9 @@ class Qos:
 
 def parse_qos(text: str) -> Qos:
     """Return trust state and the priorities with flow control of `mlnx_qos -i`."""
-    trusts = re.findall(r"^\s*Priority trust state:\s*(\w+)\s*$", text, re.MULTILINE)
+    trusts = re.findall(r"^[ \t]*Priority trust state:[ \t]*(\w+)[ \t]*$", text, re.MULTILINE)
     rows = re.findall(
-        r"^\s*PFC configuration:\s*\n\s*priority(?:\s+[0-7]){8}\s*\n\s*enabled((?:\s+[01]){8})[ \t]*$",
+        r"^[ \t]*PFC configuration:[ \t]*\n\s*priority(?:[ \t]+[0-7]){8}[ \t]*\n[ \t]*enabled((?:\s+[01]){8})[ \t]*$",
         text,
         re.MULTILINE,
     )
@@ -405,7 +405,7 @@ def judge_ibdiagnet(evidence: Evidence) -> list[Check]:
     if evidence.error:
         return [unknown(name, "fabric", f"{evidence.command}: {evidence.error}", again)]
     # ibdiagnet ends with another status than 0 for any finding, so its words count.
-    switches = re.findall(r"^(?:-I-)?\s*IB Switches\s*:\s*([0-9]{1,6})\s*$", text, re.MULTILINE)
+    switches = re.findall(r"^(?:-I-)?[ \t]*IB Switches[ \t]*:[ \t]*([0-9]{1,6})[ \t]*$", text, re.MULTILINE)
     enabled = re.findall(r"Adaptive Routing is enabled on ([0-9]{1,6}) switch(?:es)?\b", text)
     if not switches:
         counted = re.findall(r"([0-9]{1,6}) nodes \(([0-9]{1,6}) Switches &", text)
@@ -451,7 +451,7 @@ def kind_of(text: str) -> Kind:
     """Return what a single captured text is about; `opensm` when it cannot be told."""
     marks: Sequence[tuple[Kind, str]] = (
         ("firmware", r"^Configurations:"),
-        ("qos", r"^\s*(Priority trust state:|PFC configuration:|DCBX mode:)"),
+        ("qos", r"^[ \t]*(Priority trust state:|PFC configuration:|DCBX mode:)"),
         ("ecn", r"/ecn/roce_(rp|np)/enable/"),
         ("ibdiagnet", r"^(-[IWE]- |Fabric Summary|Running version:\s+\"IBDIAGNET)|Adaptive Routing is enabled on"),
     )

@@ -45,12 +45,13 @@ def retest_plan(results: Sequence[Mapping[str, Any]], rules: Rules) -> list[list
         for side in _SIDES:
             places[row_port(j.row, side)] = (j.row[f"{side}_rail"], j.row[f"{side}_leaf"])
     accused, repeats = _accused(bad, matrix.found, again)
-    accused -= {port for j in again for port in j.ends}
     doubted = {element.node for element in (*matrix.found.culprits, *matrix.found.suspects) if element.kind == "node"}
     good = _known_good(measured, matrix.found, accused, doubted)
+    # Only a known good port on the other side makes it a test of this one.
+    tested = {port for j in again for port in j.ends if j.ends - {port} <= good.keys()}
     wanted: dict[frozenset[Port], None] = {}
     load: dict[str, int] = {}
-    for port in sorted(accused):
+    for port in sorted(accused - tested):
         for peer in _peers(port, good, places, {j.ends for j in bad}, load):
             wanted[frozenset((port, peer))] = None
             load[peer[0]] = load.get(peer[0], 0) + 1

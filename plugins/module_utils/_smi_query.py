@@ -24,7 +24,7 @@ Kind = Literal["error", "lost", "inforom", "twice", "unreadable"]
 
 _BUS_ID = r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f]"
 _GPU_LINE = re.compile(rf"([ \t]*)GPU ({_BUS_ID})\s*")
-_VALUE_LINE = re.compile(r"(\S.*?)\s+:(?:\s+(.*))?")
+_VALUE_LINE = re.compile(r"(\S.*?)(?<!\s)\s+:(?:\s+(.*))?")
 _ERRORS = re.compile(
     r"\b(unable to|failed to|has failed|unknown error|could\s?n[o']t|is lost|no devices|fallen off|not supported on)\b",
     re.IGNORECASE,
@@ -38,7 +38,10 @@ _JUDGED = re.compile(
     r"|(MIG Mode|Inforom Version|ECC Mode|ECC Errors|Retired Pages|Remapped Rows|Fabric|GPU Reset Status|Temperature"
     r"|Clocks Event Reasons|PCI/GPU Link Info)(/.*)?)"
 )
-_RENAMED = {"Clocks Throttle Reasons": "Clocks Event Reasons"}
+_RENAMED = {
+    "Clocks Throttle Reasons": "Clocks Event Reasons",
+    "GPU Current T.Limit Temp": "GPU T.Limit Temp",  # since 610
+}
 _ABSENT = frozenset({"", "n/a", "not supported", "requested functionality has been deprecated", "not available"})
 _BROKEN = re.compile(r"err!?|.*(error|is lost|requires reset|permission|corrupt|timeout|insufficient).*", re.IGNORECASE)
 
@@ -102,11 +105,11 @@ def parse(text: str, columns: Sequence[str] = ()) -> Query:
     text = text.removeprefix("\ufeff")
     if re.search(r"<\?xml|<nvidia_smi_log", text[:4096]):
         return _parse_xml(text)
-    if re.search(rf"^[ \t]*(Attached GPUs\s+:|GPU {_BUS_ID}\s*$)", text, re.MULTILINE):
+    if re.search(rf"^[ \t]*(Attached GPUs[ \t]+:|GPU {_BUS_ID}[ \t\r]*$)", text, re.MULTILINE):
         return parse_text(text)
     if re.search(r"^[ \t]*Fabric[ \t]*\r?$", text, re.MULTILINE):
         return _parse_fabric(text)
-    if re.search(r"^\s*\|\s*NVIDIA-SMI\s+\S+\s+Driver Version:", text, re.MULTILINE):
+    if re.search(r"^[ \t]*\|[ \t]*NVIDIA-SMI\s+\S+\s+Driver Version:", text, re.MULTILINE):
         return _parse_table(text)
     return _parse_list(text) or _parse_csv(text, columns)
 
@@ -170,7 +173,7 @@ def parse_text(text: str) -> Query:
             continue
         name, value = value_line[1], (value_line[2] or "").strip()
         fields = gpus[-1][1] if gpus and indent else top
-        key = "/".join([*(_RENAMED.get(section, section) for _unused, section in path), name])
+        key = "/".join([*(_RENAMED.get(section, section) for _unused, section in path), _RENAMED.get(name, name)])
         if key in fields and (fields is top or _JUDGED.fullmatch(key)):
             of = f" for GPU {gpus[-1][0]}" if fields is not top else ""
             problems.append(Problem("twice", f"{key!r} is there twice{of}"))
@@ -178,12 +181,18 @@ def parse_text(text: str) -> Query:
     attached = top.get("Attached GPUs", "")
     return Query(
         "text",
-        top.get("Driver Version"),
+        _driver_version(top),
         int(attached) if re.fullmatch(r"[0-9]{1,4}", attached) else None,
         tuple(Gpu(index, bus_id, fields) for index, (bus_id, fields) in enumerate(gpus)),
         tuple(problems),
         any("Product Name" in fields for _bus_id, fields in gpus),
     )
+
+
+def _driver_version(top: Mapping[str, str]) -> str | None:
+    """Return the driver's version. Since 610 it has a second name, and a remark in brackets behind the first one."""
+    value = top.get("Driver Version", top.get("KMD Version"))
+    return None if value is None else re.sub(r"\s*\[Deprecated[^\]]*\]$", "", value)
 
 
 def _stray(line: str) -> list[Problem]:
@@ -364,8 +373,11 @@ def _parse_list(text: str) -> Query | None:
     return Query("csv", None, None, tuple(gpus), tuple(problems)) if gpus else None
 
 
-_ROW = re.compile(rf"\|\s*([0-9]{{1,3}})\s+(.+?)\s+(On|Off|N/A)\s*\|\s*({_BUS_ID})\s+\S+\s*\|\s*(\S+)\s*\|")
-_ROW_STATE = re.compile(r"\|\s*\S+\s+([0-9]{1,3})C\s+(P[0-9]{1,2})\s.*\|.*\|.*\|")
+_ROW = re.compile(
+    r"\|\s*([0-9]{1,3})\s+(\S.*?)(?<!\s)\s+(On|Off|N/A|WDDM|TCC|MCDM)\s*"
+    rf"\|\s*({_BUS_ID})\s+\S+\s*\|\s*(\S+)\s*\|"
+)
+_ROW_STATE = re.compile(r"\|\s*\S+\s+([0-9]{1,3})C\s+(P[0-9]{1,2})\s[^|]*\|[^|]*\|[^|]*\|")
 _ROW_MIG = re.compile(r"\|\s*\|\s*\|\s*(Enabled|Disabled|N/A|ERR!)\s*\|")
 
 

@@ -64,7 +64,7 @@ SYSTEMS: Mapping[str, System] = {
 }
 # What a command line says when it refuses, with exit status 0 in the interactive shells.
 _REFUSED = re.compile(
-    r"^\s*(%|Error:|ERROR|Invalid|Unrecognized|Unknown command|Insufficient|.*command not found)", re.MULTILINE
+    r"^[ \t]*(%|Error:|ERROR|Invalid|Unrecognized|Unknown command|Insufficient)|^.*command not found", re.MULTILINE
 )
 
 
@@ -172,7 +172,7 @@ def parse_onyx_roce(text: str) -> dict[str, str]:
 
 def kind_of(text: str) -> tuple[str, str] | None:
     """Return the system and the command a captured text is of, None when it is none of them."""
-    if re.search(r"^\s*RoCE mode\s*:", text, re.MULTILINE):
+    if re.search(r"^[ \t]*RoCE mode[ \t]*:", text, re.MULTILINE):
         return "onyx", "roce"
     values = parse_nvue(text)
     if "adaptive-routing" in values or "num-of-swids" in values:

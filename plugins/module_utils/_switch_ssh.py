@@ -8,10 +8,13 @@ key is checked against a file of known keys unless the caller turns that off.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
+import threading
 import time
 import traceback
+from collections.abc import Iterator
 from typing import Any
 
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._switch_cli import Shell
@@ -26,7 +29,9 @@ except ImportError:
 _MOST = 1 << 20
 # `switch >`, `switch [standalone: master] #`: MLNX-OS and Onyx before and after `enable`.
 _PROMPT = re.compile(r"(?:^|\n)[^\n]*\S [>#] ?$")
-_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]|[^\n]*\r(?=[^\n])")
+_ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]{0,32}[A-Za-z]|[=>])")
+# What breaks in paramiko's own thread on a malformed message is raised again where the answer is waited for.
+_MALFORMED = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError)
 # Answers are not cut into pages; it holds for this session only.
 _PREPARE = ("no cli session paging enable", "enable")
 
@@ -96,7 +101,7 @@ def _connect(client: Any, login: Login, timeout: float) -> str | None:
         return "the switch shows another host key than the known one"
     except paramiko.AuthenticationException:
         return f"the switch does not take the login of {login.username}"
-    except (paramiko.SSHException, OSError, EOFError, ValueError) as exc:
+    except (paramiko.SSHException, OSError, EOFError, *_MALFORMED) as exc:
         return f"no connection: {exc or type(exc).__name__}"
     return None
 
@@ -112,6 +117,28 @@ def _receive(channel: Any, deadline: float, data: bytearray) -> bool:
     return bool(chunk)
 
 
+def _close(channel: Any) -> None:
+    """Close a channel, also one whose switch has gone: it is told so, and need not listen."""
+    with contextlib.suppress(paramiko.SSHException, OSError, EOFError):
+        channel.close()
+
+
+@contextlib.contextmanager
+def _closed_at(channel: Any, deadline: float) -> Iterator[None]:
+    """Close the channel at the deadline: paramiko waits without end for the answer to a request such as exec."""
+    timer = threading.Timer(max(0.0, deadline - time.monotonic()), _close, (channel,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except (paramiko.SSHException, EOFError):
+        if time.monotonic() >= deadline:
+            raise TimeoutError from None
+        raise
+    finally:
+        timer.cancel()
+
+
 def _execute(client: Any, login: Login, command: str, timeout: float) -> Evidence:
     start = time.monotonic()
     deadline = start + timeout
@@ -122,26 +149,29 @@ def _execute(client: Any, login: Login, command: str, timeout: float) -> Evidenc
         channel = client.get_transport().open_session(timeout=timeout)
         try:
             channel.settimeout(timeout)
-            channel.exec_command(command)
+            with _closed_at(channel, deadline):
+                channel.exec_command(command)
             while _receive(channel, deadline, out):
                 pass
-            while channel.recv_stderr_ready():
+            while len(err) < _MOST and channel.recv_stderr_ready():
                 err.extend(channel.recv_stderr(65536))
             # A switch that closes its output and hangs has not ended either.
             if not channel.status_event.wait(max(0.0, deadline - time.monotonic())):
                 raise TimeoutError
             code = channel.recv_exit_status()
         finally:
-            channel.close()
+            _close(channel)
     except TimeoutError:
         error = f"still running after {timeout:g} s, given up"
-    except (paramiko.SSHException, OSError, EOFError) as exc:
+    except (paramiko.SSHException, OSError, EOFError, *_MALFORMED) as exc:
         error = f"the connection broke: {exc or type(exc).__name__}"
     return Evidence(_label(login, command), code, _text(out), _text(err), time.monotonic() - start, error)
 
 
 def _text(data: bytes | bytearray) -> str:
-    return _ESCAPES.sub("", bytes(data).decode("utf-8", "replace").replace("\r\n", "\n"))
+    text = _ESCAPES.sub("", bytes(data).decode("utf-8", "replace").replace("\r\n", "\n"))
+    # A carriage return starts the line anew: what was before it is no longer on the screen.
+    return "\n".join(line[line.rfind("\r", 0, -1) + 1 :] for line in text.split("\n"))
 
 
 def _until_prompt(channel: Any, timeout: float) -> str:
@@ -161,10 +191,13 @@ def _converse(client: Any, login: Login, commands: dict[str, str], timeout: floa
     found: dict[str, Evidence] = {}
     why: str | None = None
     try:
-        channel = client.invoke_shell(width=512, height=1000)
-    except (paramiko.SSHException, OSError, EOFError) as exc:
+        channel = client.get_transport().open_session(timeout=timeout)
+    except (paramiko.SSHException, OSError, EOFError, *_MALFORMED) as exc:
         return {key: _failed(login, command, f"no shell: {exc}") for key, command in commands.items()}
     try:
+        with _closed_at(channel, time.monotonic() + timeout):
+            channel.get_pty(width=512, height=1000)
+            channel.invoke_shell()
         _until_prompt(channel, timeout)
         for command in _PREPARE:
             channel.sendall(f"{command}\n".encode())
@@ -180,8 +213,8 @@ def _converse(client: Any, login: Login, commands: dict[str, str], timeout: floa
             )
     except TimeoutError:
         why = f"no prompt after {timeout:g} s, given up"
-    except (paramiko.SSHException, OSError, EOFError) as exc:
+    except (paramiko.SSHException, OSError, EOFError, *_MALFORMED) as exc:
         why = f"the connection broke: {exc or type(exc).__name__}"
     finally:
-        channel.close()
+        _close(channel)
     return {key: found.get(key) or _failed(login, command, why or "no answer") for key, command in commands.items()}

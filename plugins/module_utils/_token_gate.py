@@ -17,7 +17,7 @@ CHECK = "token_probe.token"
 CHECKS: dict[str, str] = {
     "token_probe.token": (
         "Seconds until the unit's engine made a real token, held against the option max_seconds; a unit that is not "
-        "active or answers without a token fails."
+        "active or answers without a token fails, and one whose state from systemd is not whole is unknown."
     ),
 }
 PROPERTIES = "ActiveState,SubState,Result,ExecMainStatus,NRestarts"
@@ -25,6 +25,10 @@ _WEIGHTS = re.compile(r"^(?P<file>.+): FAILED(?P<unread> open or read)?$", re.M)
 _SYSTEMD = re.compile(r"vllm@\S+\.service: |(Starting|Started|Stopping|Stopped|Failed to start|Failed to attach) |-- ")
 _UNIT_ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 _ADDRESS = re.compile(r"[A-Za-z0-9:](?:[A-Za-z0-9.:%_-]{0,252})")
+_JUDGED = ("ActiveState", "SubState", "Result", "NRestarts")
+_STATES = frozenset(
+    {"active", "reloading", "inactive", "failed", "activating", "deactivating", "maintenance", "refreshing"}
+)
 _RESTARTS = re.compile(r"[0-9]{1,9}")
 _JOURNAL_LINES = 3
 _LINE_CHARS = 200
@@ -56,10 +60,25 @@ class State:
         return f"{self.active} ({', '.join(details)})" if details else self.active
 
 
+def _values(text: str) -> dict[str, str]:
+    return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+
+
+def state_problem(text: str) -> str | None:
+    """Return why the answer of `systemctl show` is not whole: cut off, it hides restarts and a failed start."""
+    values = _values(text)
+    missing = [name for name in _JUDGED if not values.get(name)]
+    if missing:
+        return f"systemd's answer is not whole, it lacks {', '.join(missing)}"
+    if not _RESTARTS.fullmatch(values["NRestarts"]):
+        return f"systemd's answer cannot be read: NRestarts={values['NRestarts'][:_LINE_CHARS]}"
+    return None if text.endswith("\n") else "systemd's answer is cut off, it does not end in a newline"
+
+
 def parse_state(text: str) -> State | None:
     """Return the state from `systemctl show`, None when the text has none."""
-    values = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
-    if not values.get("ActiveState"):
+    values = _values(text)
+    if values.get("ActiveState") not in _STATES:
         return None
     restarts = values.get("NRestarts", "")
     number = int(restarts) if _RESTARTS.fullmatch(restarts) else None
@@ -101,6 +120,9 @@ def judge_unit(
     suffix = f"; unit is {state}" if state and not state.serving else ""
     if not outcome.ok or outcome.seconds is None:
         return _fail(unit_id, outcome.reason + suffix, f"Restart vllm@{unit_id} and read its journal.", max_seconds)
+    if state_text is not None and (problem := state_problem(state_text)) is not None:
+        remedy = f"Look at systemctl show vllm@{unit_id} on the node."
+        return unknown(CHECK, unit_id, problem, remedy, max_seconds, source)
     seconds = round(outcome.seconds, 3)
     if state and not state.serving:
         return Check(

@@ -19,13 +19,16 @@ from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._nvidia_topo imp
     number_set,
     width,
 )
-from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import Check, Value, compare, unknown
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import Check, Value, Verdict, compare, unknown
 
 GATE = "nvlink_topology"
 CHECKS: dict[str, str] = {
     "nvlink_topology.output": "Whether nvidia-smi topo -m printed one whole matrix that can be read.",
     "nvlink_topology.gpus": "Number of GPUs in the matrix, held against the option gpus or the board profile.",
-    "nvlink_topology.matrix": "Connection of every pair of GPUs, held against the exact one of the board profile.",
+    "nvlink_topology.matrix": (
+        "Connection of every pair of GPUs, held against the exact one of the board profile or option width; without "
+        "either all GPUs must have as many NVLinks, the same in both cells of a pair."
+    ),
     "nvlink_topology.nic_affinity": (
         "Connection of each GPU to the HCA of its rail, held against the connections the board profile accepts."
     ),
@@ -51,12 +54,18 @@ def judge_output(topology: Topology) -> list[Check]:
     ]
 
 
-def judge_count(topology: Topology, profile: Profile, gpus: int | None) -> Check:
+def judge_count(topology: Topology, profile: Profile | None, gpus: int | None) -> Check:
     """Hold the number of GPUs against the option or the board; a board without a fixed number can only warn."""
     found = len(topology.gpus)
-    expected = gpus if gpus is not None else profile.gpus.value if profile.gpus else None
-    source = "option gpus" if gpus is not None else profile.source
-    if expected is None:
+    board = profile.gpu_count if profile else None
+    expected = gpus if gpus is not None else board
+    source = "option gpus" if gpus is not None else profile.source if profile else ""
+    if expected is None and profile is None:
+        reason = "GPUs in the matrix; neither a board nor option gpus says how many belong there"
+        if not found:
+            return unknown("nvlink_topology.gpus", "node", "no GPU is in the matrix", _READ_AGAIN)
+        return Check("nvlink_topology.gpus", "node", "pass", reason, found, None, "GPUs")
+    if expected is None and profile is not None:
         reason = f"{profile.name} does not fix the number of GPUs, so a missing card would not be noticed"
         if not found:
             return unknown("nvlink_topology.gpus", "node", reason, "Set gpus to the number of cards in the server.")
@@ -247,6 +256,93 @@ def _judge_pairs(topology: Topology, profile: Profile, pairs: Sequence[tuple[str
     return checks
 
 
+def judge_options(topology: Topology, links: int) -> list[Check]:
+    """Hold every pair of GPUs against option width: that many links between every two of them, or none at all for 0."""
+    pairs = list(itertools.combinations(topology.gpus, 2))
+    limit = f"NV{links} in every pair" if links else "no NVLink"
+    if not pairs:
+        if len(topology.gpus) == 1 and not links:
+            return [_alike("pass", "1 GPU", "no other GPU to be joined with", "", limit, _WIDTH)]
+        reason = f"{len(topology.gpus)} GPUs in the matrix: there is no pair to judge"
+        return [unknown("nvlink_topology.matrix", "node", reason, _READ_AGAIN, limit, _WIDTH)]
+    checks: list[Check] = []
+    for a, b in pairs:
+        cells = _both(topology, a, b)
+        subject = f"{a}-{b}"
+        if None in cells:
+            reason = "a cell of this pair could not be read"
+            checks.append(unknown("nvlink_topology.matrix", subject, reason, _READ_AGAIN, limit, _WIDTH))
+        elif cells[0] != cells[1]:
+            checks.append(_differs(a, b, cells, limit, _WIDTH))
+        elif width(cells[0]) != links:
+            found = width(cells[0])
+            reason = f"{found} links join the pair" if found else f"the pair is joined by {cells[0]}, not by NVLink"
+            checks.append(_alike("fail", str(cells[0]), reason, _RESEAT, limit, _WIDTH, subject))
+    value = f"{2 * len(pairs)} cells {f'NV{links}' if links else 'without NVLink'}"
+    return checks or [_alike("pass", value, "every pair of GPUs is as the option says", "", limit, _WIDTH)]
+
+
+_WIDTH = "option width"
+_OTHERS = "the other GPUs of the node"
+
+
+def judge_alike(topology: Topology) -> list[Check]:
+    """Judge the matrix of a board no profile describes by itself: every GPU has as many NVLinks as the others.
+
+    That holds for boards with NVSwitch, for directly joined ones of mixed width such as a DGX-1, for bridged pairs, and
+    for GPUs without NVLink. A lost link takes one from two GPUs. A whole board that is down the same way does not show.
+    """
+    gpus = topology.gpus
+    pairs = list(itertools.combinations(gpus, 2))
+    if not pairs:
+        if len(gpus) == 1:
+            return [_alike("pass", "1 GPU", "no other GPU to be joined with", "", None, _OTHERS)]
+        return [unknown("nvlink_topology.matrix", "node", "no GPU is in the matrix", _READ_AGAIN)]
+    checks: list[Check] = []
+    limit = "as many NVLinks as the others"
+    for a, b in pairs:
+        cells = _both(topology, a, b)
+        if None in cells:
+            reason = "a cell of this pair could not be read"
+            checks.append(unknown("nvlink_topology.matrix", f"{a}-{b}", reason, _READ_AGAIN, limit, _OTHERS))
+        elif cells[0] != cells[1]:
+            checks.append(_differs(a, b, cells, "the same both ways", _OTHERS))
+    if checks:
+        return checks
+    sums = {g: sum(width(topology.cells.get((g, other))) for other in gpus if other != g) for g in gpus}
+    partners = {g: sum(1 for other in gpus if other != g and width(topology.cells.get((g, other)))) for g in gpus}
+    most = max(set(sums.values()), key=lambda n: (list(sums.values()).count(n), n))
+    odd = [g for g in gpus if sums[g] != most]
+    if not odd:
+        kinds = Counter(str(topology.cells[pair]) for pair in pairs)
+        value = ", ".join(f"{n} pairs {cell}" for cell, n in sorted(kinds.items()))
+        reason = f"each GPU has {most} NVLinks to the others" if most else "no GPU has an NVLink"
+        reason += "; no board says how many belong there"
+        return [_alike("pass", value, reason, "", limit, _OTHERS)]
+    # GPUs in one net must all be in it; bridged cards may have a neighbour without a bridge or of another model.
+    net = max(partners.values()) > 1
+    for gpu in odd:
+        reason = f"{sums[gpu]} NVLinks to {partners[gpu]} GPUs, most GPUs of the node have {most}"
+        if net or sums[gpu]:
+            checks.append(_alike("fail", f"{sums[gpu]} NVLinks", reason, _RESEAT, f"{most}", _OTHERS, gpu))
+        else:
+            reason += "; no board says whether it should have a bridge"
+            checks.append(_alike("warn", "0 NVLinks", reason, "Give a profile.", f"{most}", _OTHERS, gpu))
+    return checks
+
+
+def _alike(
+    verdict: Verdict, value: str, reason: str, remedy: str, limit: str | None, source: str, subject: str = "all pairs"
+) -> Check:
+    return Check("nvlink_topology.matrix", subject, verdict, reason, value, limit, "", source, remedy)
+
+
+def _differs(a: str, b: str, cells: tuple[str | None, str | None], limit: str, source: str) -> Check:
+    reason = "the two cells of the pair differ, so the matrix is not symmetric"
+    value = f"{cells[0]} one way, {cells[1]} the other"
+    return _alike("fail", value, reason, _RESEAT, limit, source, f"{a}-{b}")
+
+
 # NIC affinity
 
 
@@ -257,16 +353,23 @@ def paired_hcas(gpus: Sequence[str], hcas: Sequence[str]) -> dict[str, str] | No
     return {g: hcas[i * len(hcas) // len(gpus)] for i, g in enumerate(gpus)}
 
 
-def judge_nics(topology: Topology, profile: Profile, hcas: Sequence[str], gpus: int | None = None) -> list[Check]:
-    """Hold the class between each GPU and the HCA of its rail against the profile."""
+_NEAR = ("PIX", "PXB")
+
+
+def judge_nics(
+    topology: Topology, profile: Profile | None, hcas: Sequence[str], gpus: int | None = None
+) -> list[Check]:
+    """Hold the class between each GPU and the HCA of its rail against the profile; without one below a PCIe switch."""
     name = "nvlink_topology.nic_affinity"
     if not hcas:
         return []
-    expected = gpus if gpus is not None else int(profile.gpus.value) if profile.gpus else len(topology.gpus)
+    fixed = profile.gpu_count if profile else None
+    expected = gpus if gpus is not None else len(topology.gpus) if fixed is None else fixed
     board = [f"GPU{i}" for i in range(expected)]
     rails = paired_hcas(board, hcas)
-    allowed = " or ".join(profile.nic_classes)
-    source = profile.source
+    classes = profile.nic_classes if profile else _NEAR
+    allowed = " or ".join(classes)
+    source = profile.source if profile else "option hcas"
     if len(topology.gpus) != expected:
         return [unknown(name, "node", _RENUMBERED, "Bring all GPUs back first.", allowed, source)]
     if rails is None:
@@ -320,7 +423,7 @@ def judge_nics(topology: Topology, profile: Profile, hcas: Sequence[str], gpus: 
             checks.append(
                 unknown(name, subject, f"the matrix is not symmetric: {reason}", _READ_AGAIN, allowed, source)
             )
-        elif cells[0] in profile.nic_classes:
+        elif cells[0] in classes:
             good.append(str(cells[0]))
         elif len(topology.gpus) > 1 and seen in ({"PHB"}, {"SYS"}):
             reason = (
@@ -345,6 +448,18 @@ def judge_nics(topology: Topology, profile: Profile, hcas: Sequence[str], gpus: 
 
 
 # NUMA
+
+
+def show_numa(topology: Topology) -> list[Check]:
+    """Show the NUMA affinity of the GPUs of a board no profile describes: nothing says which node is the right one."""
+    cells = {g: topology.affinity[g].numa for g in topology.gpus if g in topology.affinity}
+    nodes = {g: n for g, v in cells.items() if (n := number_set(v))}
+    unread = [p for p in topology.problems if p.subject.endswith(" affinity")]
+    checks = [unknown("nvlink_topology.numa", p.subject.removesuffix(" affinity"), str(p), _READ_AGAIN) for p in unread]
+    if nodes and not checks:
+        reason = "NUMA node of each GPU that has one; no board says which it should be"
+        checks.append(Check("nvlink_topology.numa", "all GPUs", "pass", reason, _numa_text(nodes)))
+    return checks
 
 
 def judge_numa(topology: Topology, profile: Profile, gpus: int | None = None) -> list[Check]:

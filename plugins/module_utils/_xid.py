@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import calendar
 import dataclasses
+import functools
+import io
 import json
 import re
 import time
@@ -251,22 +253,27 @@ class Log:
         return age is not None and age >= since
 
 
-_PCI = r"(?:PCI:)?([0-9A-Fa-f]{1,8}:[0-9A-Fa-f]{1,4}(?::[0-9A-Fa-f]{1,2})?)(?:\.[0-9A-Fa-f])?"
-_XID = re.compile(r"NVRM: Xid \(" + _PCI + r"(?:\s[^)]*)?\): ([0-9]{1,5})(?:[,:]\s*(.*)|\s*)$")
+_PCI = r"(?:PCI:)?([0-9A-Fa-f]{1,8}:[0-9A-Fa-f]{1,4}(?::[0-9A-Fa-f]{1,2})?)(?:[.:][0-9A-Fa-f])?"
+_XID = re.compile(r"NVRM: Xid \(" + _PCI + r"(?:\s[^)]{0,200})?\): ([0-9]{1,5})(?:[,:]\s*(.*)|\s*)$")
 _SXID = re.compile(r"nvidia-nvswitch([0-9]{1,3}):? SXid \(" + _PCI + r"\): ([0-9]{1,6})(?:[,:]\s*(.*)|\s*)$")
-_MENTIONS = re.compile(r"\bS?Xid\b\s*[(:=]|NVRM:.*\bXid\b")
+# Words after other words are looked for one after another: in one expression a line of a megabyte takes hours.
+_MENTIONS = re.compile(r"\bS?Xid\b\s*[(:=]")
+_XID_WORD = re.compile(r"\bXid\b")
+_NVRM = re.compile(r"NVRM:", re.IGNORECASE)
 _LOST = re.compile(
-    r"NVRM:.*(fallen off the bus|RmInitAdapter failed|rm_init_adapter failed|probe routine failed|"
+    r"(fallen off the bus|RmInitAdapter failed|rm_init_adapter failed|probe routine failed|"
     r"GPU lost from the bus|GPU is lost)",
     re.IGNORECASE,
 )
+_SUPPRESSED = re.compile(r"\b[0-9]+ (callbacks|messages) suppressed", re.IGNORECASE)
+_OURS = re.compile(r"\b(nvidia[a-z0-9_-]*|NVRM|Xid)\b", re.IGNORECASE)
 _GAP = re.compile(
-    r"\b(nvidia[a-z0-9_-]*|NVRM|Xid)\b.*\b[0-9]+ (callbacks|messages) suppressed|"
     r"\bMissed [0-9]+ kernel messages|\bSuppressed [0-9]+ messages from kernel\b",
     re.IGNORECASE,
 )
-_RECOVERY_TEXT = re.compile(r"recovery action changed from .* to (0x[0-9A-Fa-f]+) \(([^)]*)\)")
+_RECOVERY_TEXT = re.compile(r"recovery action changed from .{0,100} to (0x[0-9A-Fa-f]{1,16}) \(([^)]{0,100})\)")
 _LINUX = re.compile(r"Linux version [0-9]")
+_BOOT = re.compile(r"-- (Re)?[Bb]oot\b.*--")
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _CALLER = r"(?:\s*\[\s*[TC][0-9]+\])?"
@@ -279,6 +286,8 @@ _ISO = re.compile(
     _LEVEL + r"(?:[A-Z][a-z]{2} )?([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:[.,]([0-9]{1,9}))?"
     r"(Z|[+-][0-9]{2}:?[0-9]{2})?\s(.*)"
 )
+# "kern: warning: [2026-04-22T21:30:51.795769959Z]: text", with the node before it: talosctl dmesg.
+_TALOS = re.compile(r"(?:\S+: )?kern: *[a-z]+: \[([0-9-]{10})T([0-9:]{8})(?:\.[0-9]{1,9})?Z\]: (.*)")
 _SYSLOG = re.compile(r"(\S{1,12} +[0-9]{1,2} [0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.[0-9]+)? (\S+ .*)")
 _KMSG = re.compile(r"[0-9]{1,4},[0-9]+,([0-9]+),[^;]*;(.*)")
 _HOST_TAG = re.compile(r"(?:\S+ ){0,2}kernel:\s?(.*)")
@@ -287,40 +296,83 @@ _STAMP = re.compile(r"\[\s*([0-9]{1,10}\.[0-9]{1,9})\]" + _CALLER + r"\s?(.*)")
 
 def parse(text: str) -> Log:
     """Read a kernel log in any of its forms; never raises."""
-    raw = [line for line in text.splitlines() if line.strip()]
-    lines = [_line(line) for line in raw]
-    first = 0
-    for number, line in enumerate(lines):
-        if _LINUX.match(line.text) or re.fullmatch(r"-- (Re)?[Bb]oot\b.*--", line.text):
-            first = number
-    boot = lines[first:]
-    events: list[Event] = []
-    driver: list[str] = []
-    unreadable: list[str] = []
-    for line in boot:
-        event = _event(line)
-        if event is not None:
-            events.append(event)
-        elif _MENTIONS.search(line.text) and (line.kernel or re.search(r"NVRM|nvswitch", line.text)):
-            unreadable.append(line.raw)
-        elif _LOST.search(line.text):
-            driver.append(line.raw)
-    stamped = [line for line in boot if line.kernel]
-    start = next((line for line in boot if not line.text.startswith("-- ")), None)
+    log = _Reading()
+    # One line after another: a log of 64 MiB may have 30 million of them.
+    for piece in io.StringIO(text):
+        for raw in piece.splitlines():
+            if not raw.strip():
+                continue
+            line = _line(raw)
+            if _LINUX.match(line.text) or (line.text.startswith("-- ") and _BOOT.fullmatch(line.text)):
+                log = _Reading()
+            log.take(line)
+    start = log.start
     return Log(
-        events=tuple(events),
-        driver=tuple(driver),
-        unreadable=tuple(unreadable),
-        gaps=tuple(line.raw for line in boot if _GAP.search(line.text)),
-        lines=len(boot),
-        kernel_lines=len(stamped),
+        events=tuple(log.events),
+        driver=tuple(log.driver),
+        unreadable=tuple(log.unreadable),
+        gaps=tuple(log.gaps),
+        lines=log.lines,
+        kernel_lines=log.kernel_lines,
         reaches_boot=start is not None
         and bool(_LINUX.match(start.text) or (start.uptime is not None and start.uptime < 0.5)),
-        driver_seen=any("NVRM:" in line.text or line.text.startswith("nvidia") for line in boot),
-        first=next((line for line in stamped if line.uptime is not None or line.epoch is not None), None),
-        last=next((line for line in reversed(stamped) if line.uptime is not None or line.epoch is not None), None),
+        driver_seen=log.driver_seen,
+        first=log.first,
+        last=log.last,
         whole=not text or text.endswith("\n"),
     )
+
+
+@dataclasses.dataclass(slots=True)
+class _Reading:
+    """What was read since the last start of a kernel."""
+
+    events: list[Event] = dataclasses.field(default_factory=list)
+    driver: list[str] = dataclasses.field(default_factory=list)
+    unreadable: list[str] = dataclasses.field(default_factory=list)
+    gaps: list[str] = dataclasses.field(default_factory=list)
+    lines: int = 0
+    kernel_lines: int = 0
+    driver_seen: bool = False
+    start: Line | None = None
+    first: Line | None = None
+    last: Line | None = None
+
+    def take(self, line: Line) -> None:
+        """Take a line."""
+        text = line.text
+        self.lines += 1
+        if self.start is None and not text.startswith("-- "):
+            self.start = line
+        if line.kernel:
+            self.kernel_lines += 1
+            if line.uptime is not None or line.epoch is not None:
+                self.first = self.first or line
+                self.last = line
+        self.driver_seen = self.driver_seen or "NVRM:" in text or text.startswith("nvidia")
+        if _is_gap(text):
+            self.gaps.append(line.raw)
+        if (event := _event(line)) is not None:
+            self.events.append(event)
+            return
+        driver = _NVRM.search(text)
+        exact = text.find("NVRM:")
+        mentions = _MENTIONS.search(text) or (exact >= 0 and _XID_WORD.search(text, exact))
+        if mentions and (line.kernel or "NVRM" in text or "nvswitch" in text):
+            self.unreadable.append(line.raw)
+        elif driver and _LOST.search(text, driver.end()):
+            self.driver.append(line.raw)
+
+
+def _is_gap(text: str) -> bool:
+    """Tell whether a line says that lines of the driver, or of nobody in particular, are missing."""
+    words = text.lower()
+    if "suppressed" not in words and "missed" not in words:
+        return False
+    if _GAP.search(text):
+        return True
+    ends = [match.start() for match in _SUPPRESSED.finditer(text)]
+    return bool(ends) and _OURS.search(text, 0, ends[-1]) is not None
 
 
 def _line(raw: str) -> Line:
@@ -335,6 +387,9 @@ def _line(raw: str) -> Line:
         return Line(raw, tagged[1] if tagged else match[2], float(match[1]), None, match[1], True)
     if match := _CTIME.fullmatch(text):
         return Line(raw, match[2], None, _epoch(match[1], "%a %b %d %H:%M:%S %Y"), match[1], True)
+    if match := _TALOS.fullmatch(text):
+        seconds = _epoch(f"{match[1]} {match[2]}", "%Y-%m-%d %H:%M:%S")
+        return Line(raw, match[3], None, seconds, f"{match[1]}T{match[2]}Z", True)
     if match := _RELATIVE.fullmatch(text):
         return Line(raw, match[2], None, None, match[1].strip(), True)
     epoch: float | None = None
@@ -379,6 +434,8 @@ def _micros(value: Any) -> float | None:
     return int(value) / 1e6 if isinstance(value, str) and re.fullmatch(r"[0-9]{1,18}", value) else None
 
 
+# The lines of one second have one time, and reading it is what takes longest.
+@functools.lru_cache(maxsize=1024)
 def _epoch(text: str, form: str) -> float | None:
     try:
         return float(calendar.timegm(time.strptime(" ".join(text.split()), form)))
@@ -456,12 +513,21 @@ def judge(
     gpus: Mapping[str, str] | None = None,
     before: Mapping[tuple[str, int, str], int] | str | None = None,
     new_boot: bool = False,
+    excerpt: bool = False,
 ) -> list[Check]:
-    """Return the checks. `before`: the errors counted by the earlier run, or why they cannot be read."""
+    """Return the checks.
+
+    `before`: the errors counted by the earlier run, or why they cannot be read. `excerpt`: this is one file that
+    somebody kept; errors in it are judged, though it does not reach back. It can never show that there was none.
+    """
     numbers = gpus or {}
     wanted = "since this boot" if since is None else f"the last {since:g} s"
     events = window(log, since, now)
     checks = [*_log(log, refusal, since, now, wanted)]
+    known = any(event.switch is not None or event.xid in {*TABLE, RECOVERY_CHANGED} for event in events)
+    if excerpt and refusal is None and (known or log.driver) and log.whole and checks[0].verdict == "unknown":
+        reason = f"only what is in this excerpt is judged: {checks[0].reason}"
+        checks = [dataclasses.replace(checks[0], verdict="warn", value=f"{log.lines} lines", reason=reason)]
     checks += [
         unknown("xid.output", "kernel log", f"a line about an Xid cannot be read: {_shown(x)}") for x in log.unreadable
     ]

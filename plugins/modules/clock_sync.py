@@ -20,14 +20,17 @@ description:
     hold both reports or one of them; what only the other would show is then not judged. A directory holds
     C(chronyc-tracking.txt), C(chronyc-sources.txt) and, for the age of the last correction, C(date.txt) with the
     output of C(date +%s).
-  - A single source that does not answer, or that chrony does not trust, beside a good selected one is a V(warn).
+  - A single source that does not answer, or that chrony does not trust, beside a good selected one is a V(warn). One
+    that O(servers) names and that does not answer is a V(fail).
+  - Reports of other commands (C(timedatectl), C(ntpq), C(chronyc ntpdata), C(chronyc sourcestats)) are V(unknown), and
+    the reason names the command.
 extends_documentation_fragment:
   - ai_infra.gpu_rack.gate
 options:
   servers:
     description:
-      - Names or addresses of the site's time servers. Any other configured source is a V(fail). Names are
-        resolved on the node.
+      - Names or addresses of the site's time servers. Any other configured source is a V(fail), and so is one of these
+        that answers no poll. Names are resolved on the node.
       - Empty means that every source is accepted.
     type: list
     elements: str

@@ -32,6 +32,8 @@ options:
       - The file is a dump as this module stores it, the output of C(grep -r .
         /sys/devices/system/cpu/cpu*/cpuidle/), or C(cpupower -c all idle-info). Without C(-c all) cpupower shows one
         CPU, and only that one is judged.
+      - With more than one CPU in it they have to count from 0 on without a gap, or the text also holds
+        C(/sys/devices/system/cpu/online) as C(grep) prints it. Otherwise it is taken as cut off, which is V(unknown).
       - A directory may hold two such files, C(cpuidle-1.txt) and C(cpuidle-2.txt), taken one after the other.
     type: path
   profile:
@@ -84,7 +86,9 @@ gate:
   type: str
   returned: always
 checks:
-  description: Every judged fact, C(cpu_idle.exit_latency), C(cpu_idle.residency) and C(cpu_idle.output).
+  description: >-
+    Every judged fact, C(cpu_idle.exit_latency), C(cpu_idle.residency), and, when something is missing,
+    C(cpu_idle.output) and C(cpu_idle.whole).
   type: list
   elements: dict
   returned: always

@@ -16,7 +16,10 @@ description:
     active, and wants
     Fabric State C(Completed) and Status C(Success) on B(every) GPU.
   - Holds the GSP firmware of every GPU against the driver, and wants persistence mode on.
-  - The words C(Driver/library version mismatch) mean that the node needs a reboot, whatever the exit status.
+  - The words C(Driver/library version mismatch) mean that the node needs a reboot, whatever the exit status. The
+    verdict is V(unknown), as nothing could be measured, and RV(reboot_required) is set.
+  - One captured file shows the driver, GSP firmware, persistence and Fabric State of each GPU. What runs as Fabric
+    Manager is in other files, so it is judged only live, in a directory, or in stored evidence.
 author: The ai_infra.gpu_rack authors (!UNKNOWN)
 extends_documentation_fragment:
   - ai_infra.gpu_rack.gate
@@ -185,8 +188,11 @@ def main() -> None:
         module.fail_json(msg=f"version: {params['version']!r} is no version of a driver. Use one such as 580.95.05.")
     source = Source(params["captured"], params["timeout"])
     smi = source.read(["nvidia-smi", "-q"], "nvidia-smi-q.txt", "nvidia-smi-q")
-    fabric_manager = read_fabric_manager(source, params["fabric_manager_package"]) if params["fabric_manager"] else None
-    checks = _gpu_driver.judge(smi, params["version"], params["gpus"], fabric_manager)
+    nvswitch = params["fabric_manager"]
+    fabric_manager: _gpu_driver.FabricManager | None = None
+    if nvswitch and not source.single_file:
+        fabric_manager = read_fabric_manager(source, params["fabric_manager_package"])
+    checks = _gpu_driver.judge(smi, params["version"], params["gpus"], fabric_manager, nvswitch)
     reboot = _gpu_driver.reboot_required(smi)
     restart = fabric_manager is not None and _gpu_driver.stale_daemon(fabric_manager)
     if params["allow_pending"] and (reboot or restart):

@@ -42,6 +42,8 @@ options:
       - Number of GPUs expected in place of the profile's.
       - Boards of single cards (V(h100_nvl), V(h100_pcie)) do not fix it. Without this option their count is a
         V(warn).
+      - A report that announces more GPUs than it describes is V(unknown), since it may be cut off. One captured file of
+        C(nvidia-smi -q -i 2) is such a report; with V(1) here that one GPU is judged.
     type: int
   driver:
     description: Version the driver must have. Without it the version is shown and left to

@@ -70,6 +70,12 @@ options:
     description: Seconds between the two readings of the kernel's counters. V(0) reads them once.
     type: float
     default: 1.0
+  wait:
+    description:
+      - Seconds to wait for ports whose link is up and which the subnet manager has not yet made Active. After a reboot
+        this takes up to its sweep interval. A port without a link is not waited for.
+    type: float
+    default: 0
   before:
     description:
       - The C(ib_port.json) of an earlier run, or captured counters, as the baseline of a rate over a longer time.
@@ -164,6 +170,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "firmware": {"type": "str"},
     "counters": {"type": "bool", "default": True},
     "interval": {"type": "float", "default": 1.0},
+    "wait": {"type": "float", "default": 0},
     "before": {"type": "path"},
     "elapsed": {"type": "float"},
     "counter_limit": {"type": "int"},
@@ -372,15 +379,29 @@ def active(report: Report, name: str) -> bool:
     return adapter is not None and adapter.ports.get(port, {}).get("State") == "Active"
 
 
+def waits_for_subnet_manager(ibstat: str) -> bool:
+    """Return whether a port has its link and is not Active yet."""
+    ports = [fields for adapter in _ibstat.parse(ibstat).adapters.values() for fields in adapter.ports.values()]
+    return any(
+        fields.get("Physical state") == "LinkUp" and fields.get("State") in ("Initializing", "Armed")
+        for fields in ports
+    )
+
+
 def main() -> None:
     """Run the module."""
     module = AnsibleModule(ARGUMENT_SPEC, supports_check_mode=True, required_one_of=[("profile", "rate")])
-    check_numbers(module, positive=["rate", "ports", "elapsed"], not_negative=["interval", "counter_limit"])
+    check_numbers(module, positive=["rate", "ports", "elapsed"], not_negative=["interval", "wait", "counter_limit"])
     check_hcas(module)
     params = module.params
     source = Source(params["captured"], params["timeout"])
     names = ("ibstat.txt", "ibstat", "ibstatus.txt", "ibstatus", "ibv_devinfo.txt", "ibv_devinfo")
     evidence = source.read(("ibstat",), *names)
+    deadline = time.monotonic() + params["wait"]
+    while source.live and waits_for_subnet_manager(evidence.stdout) and time.monotonic() < deadline:
+        time.sleep(1.0)
+        source.used.remove(evidence)  # Only the last reading is judged, so only that one is kept.
+        evidence = source.read(("ibstat",), *names)
     baseline = read_before(module)
     before = baseline if isinstance(baseline, Before) else None
     checks: list[Check] = []

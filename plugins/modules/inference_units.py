@@ -23,6 +23,8 @@ description:
     names the GPUs.
   - With O(dest) the units are written there, but only when the verdict allows it. A node whose units are in doubt
     keeps its old file.
+  - One captured file of C(nvidia-smi topo -m) shows which GPUs form a unit, not their UUIDs and not the CPUs of their
+    nodes. It is judged by the units alone, unless O(dest) is set, which needs all readings.
 extends_documentation_fragment:
   - ai_infra.gpu_rack.gate
 attributes:
@@ -403,11 +405,15 @@ def build_units(
 
 def judge(
     topo_text: str,
-    query_text: str,
+    query_text: str | None,
     source: Source,
     params: Mapping[str, Any],
 ) -> tuple[list[Check], list[dict[str, Any]]]:
-    """Return the checks and the units of a node's readings."""
+    """Return the checks and the units of a node's readings.
+
+    Without a list of GPUs (one captured matrix) the units are those of the matrix: its GPUs have no names, and the CPUs
+    of their nodes are not judged.
+    """
     board = profile(params["profile"])
     remedy = "Run the command by hand and judge its output again."
     try:
@@ -417,7 +423,10 @@ def judge(
     # Affinity cells only stand in for sysfs here: when they are needed and unreadable, the NUMA node is not known.
     broken = [p for p in topology.problems if not p.subject.endswith(" affinity")]
     checks = [unknown("inference_units.output", p.subject, str(p), remedy) for p in broken]
-    gpus, bad = parse_gpus(query_text)
+    alone = query_text is None
+    gpus, bad = parse_gpus(query_text or "")
+    if alone:
+        gpus = [Gpu(gpu_index(name), "", "") for name in topology.gpus]
     checks += [
         unknown("inference_units.output", "nvidia-smi --query-gpu", f"a line cannot be read: {shown(b)}", remedy)
         for b in bad
@@ -480,7 +489,7 @@ def judge(
         base_port=params["base_port"],
     )
     for unit in units:
-        checks.extend(_judge_unit(unit, nodes, cpus, params["hcas"]))
+        checks.extend(_judge_unit(unit, nodes, None if alone else cpus, params["hcas"]))
     return checks, units
 
 
@@ -504,12 +513,14 @@ def _judge_number(board: Profile, params: Mapping[str, Any], found: int, measure
 
 
 def _judge_unit(
-    unit: Mapping[str, Any], nodes: Mapping[int, int], cpus: Mapping[int, frozenset[int]], hcas: Sequence[str]
+    unit: Mapping[str, Any], nodes: Mapping[int, int], cpus: Mapping[int, frozenset[int]] | None, hcas: Sequence[str]
 ) -> list[Check]:
-    """Return what a unit lacks, or one pass that shows it."""
+    """Return what a unit lacks, or one pass that shows it. `cpus` is None where no reading can show them."""
     checks = []
     indices = [g["index"] for g in unit["gpus"]]
-    if not unit["cpus"] or any(n not in cpus for n in unit["numa_nodes"]) or any(g not in nodes for g in indices):
+    if cpus is None:
+        pass
+    elif not unit["cpus"] or any(n not in cpus for n in unit["numa_nodes"]) or any(g not in nodes for g in indices):
         reason = "the CPUs of its NUMA node could not be read"
         checks.append(
             unknown("inference_units.cpus", unit["id"], reason, "Look at /sys/devices/system/node/node*/cpulist.")
@@ -531,7 +542,8 @@ def _judge_unit(
         )
     if not checks:
         value = (
-            f"{unit_value(indices, set(unit['numa_nodes']))}, CPU {unit['cpus']}, {', '.join(unit['nics']) or 'no NIC'}"
+            f"{unit_value(indices, set(unit['numa_nodes']))}, CPU {unit['cpus'] or 'not read'}, "
+            f"{', '.join(unit['nics']) or 'no NIC'}"
         )
         checks.append(
             Check("inference_units.units", unit["id"], "pass", "its GPUs are joined by NVLink and placed", value)
@@ -578,12 +590,15 @@ def main() -> None:
     topo = source.read(TOPO, "nvidia-smi-topo-m.txt", "topo-m.txt", "topo.txt")
     query = source.read(QUERY, "nvidia-smi-query-gpu.csv", "query-gpu.csv", primary=False)
     remedy = "Check that the driver is installed and loaded, then run the command by hand."
+    # One file has no list of GPUs. Units to be written need one: their names are in it.
+    alone = source.single_file and not params["dest"]
+    readings = (topo,) if alone else (topo, query)
     checks = [
-        unknown("inference_units.output", "nvidia-smi", reason, remedy) for e in (topo, query) if (reason := refusal(e))
+        unknown("inference_units.output", "nvidia-smi", reason, remedy) for e in readings if (reason := refusal(e))
     ]
     units: list[dict[str, Any]] = []
     if not checks:
-        checks, units = judge(topo.stdout, query.stdout, source, params)
+        checks, units = judge(topo.stdout, None if alone else query.stdout, source, params)
     last = params["base_port"] + len(units) - 1
     if last > _LAST_PORT:
         msg = f"base_port: {params['base_port']} gives the last of {len(units)} units port {last}. Use a lower one."

@@ -25,7 +25,10 @@ extends_documentation_fragment:
   - ai_infra.gpu_rack.gate
 options:
   profile:
-    description: Board profile the floors come from. Its product names must match the Rank lines.
+    description:
+      - Board profile the floors come from. Its product names must match the Rank lines.
+      - Without it captured output is held against the board its Rank lines name, V(hgx_h100_8) for H100 SXM. On a node
+        there are no floors without it.
     type: str
     choices: [hgx_h100_8, hgx_h100_4, h100_nvl, h100_pcie, article]
   min_busbw:
@@ -57,8 +60,10 @@ options:
   sets:
     description:
       - Which GPUs are measured together, those of the V(board), those of each of the V(units), or V(both). A unit that
-        has all GPUs of the board is measured once, and a unit of one GPU has nothing to measure.
-      - The profiles of single cards have no floor for the whole board. There, use V(units) or give O(min_busbw).
+        has all GPUs of the board is measured once, and a unit of one GPU has nothing to measure, which is a V(pass) of
+        C(nccl_bandwidth.units) that says so.
+      - The profiles of single cards have no floor for the whole board. There, V(both) is V(units) unless O(gpus) or
+        O(min_busbw) is given, and V(board) is V(unknown).
       - Not used when O(captured) is one file.
     type: str
     choices: [board, units, both]
@@ -269,6 +274,9 @@ def gpu_sets(source: Source, params: Mapping[str, Any]) -> tuple[list[GpuSet], l
         count, asked = board.gpu_count, board.source
     units: list[dict[str, Any]] | None = None
     checks: list[Check] = []
+    # Single cards are no board: how many there are is the server's affair, and there is no floor for all of them.
+    single = board is not None and board.gpu_count is None and params["min_busbw"] is None and params["gpus"] is None
+    with_board = params["sets"] == "board" or (params["sets"] == "both" and not single)
     if params["sets"] != "board" or count is None:
         reading = source.read(["cat", params["units_file"]], "inference_units.json", primary=False)
         reason = refusal(reading)
@@ -280,11 +288,17 @@ def gpu_sets(source: Source, params: Mapping[str, Any]) -> tuple[list[GpuSet], l
     if count is None and units is not None:
         count, asked = sum(len(unit["gpus"]) for unit in units), params["units_file"]
     found = []
-    if params["sets"] != "units":
+    if with_board:
         found.append(GpuSet("board", "board", (), count, asked))
     for number, unit in enumerate(units or []) if params["sets"] != "board" else ():
         uuids = [gpu["uuid"] for gpu in unit["gpus"]]
-        if len(uuids) < 2 or (params["sets"] == "both" and len(uuids) == count):
+        if len(uuids) < 2:
+            alone = "a unit of one GPU: there is nothing to measure between GPUs"
+            checks.append(
+                Check("nccl_bandwidth.units", unit["id"], "pass", alone, 1, None, "GPUs", params["units_file"])
+            )
+            continue
+        if with_board and params["sets"] == "both" and len(uuids) == count:
             continue
         found.append(GpuSet(unit["id"], f"unit{number}", uuids, len(uuids), "inference unit"))
     return found, checks
@@ -375,7 +389,7 @@ def main() -> None:
         readings.append(reading)
         expect = _nccl_tests.Expect(
             size=params["size"],
-            board=board,
+            board=board or (_nccl_tests.board_of(reading.stdout) if reading.captured else None),
             algorithm=params["algorithm"],
             min_busbw=params["min_busbw"],
             gpus=gpus.gpus,

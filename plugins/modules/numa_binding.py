@@ -24,6 +24,9 @@ description:
   - With O(captured) a single file may be one of C(numa_maps), C(status), C(numactl --show), C(numactl --hardware),
     C(numastat -p) or C(taskset -pc); give O(node) and O(cpus) as far as it shows them. What the file does not show is
     not among the checks.
+  - Without O(node), C(numa_maps), C(numastat) and C(numactl --show) are held against the one node they show themselves
+    (most of the memory, C(nodebind)), so that a process that spreads over several is a V(fail). C(numactl --hardware)
+    is judged for what the host has. C(status) and C(taskset) show nothing without the options, which is V(unknown).
 extends_documentation_fragment:
   - ai_infra.gpu_rack.gate
 options:
@@ -90,8 +93,8 @@ gate:
   returned: always
 checks:
   description: >-
-    Every judged fact, C(numa_binding.unit), C(numa_binding.cpus), C(numa_binding.policy) and
-    C(numa_binding.local_memory).
+    Every judged fact, C(numa_binding.unit), C(numa_binding.cpus), C(numa_binding.policy),
+    C(numa_binding.local_memory) and C(numa_binding.nodes).
   type: list
   elements: dict
   returned: always

@@ -156,9 +156,9 @@ def judge_file(
     kinds = _nvlink_status.kinds(report)
     query = _smi_query.parse(text)
     # A file of links is no report of -q; then only a report that names GPUs is judged as one.
-    described = (
-        query if query.gpus and (query.whole or any("Fabric/State" in gpu.fields for gpu in query.gpus)) else None
-    )
+    # Drivers before 525 print no Fabric block, whatever the board.
+    block = any("Fabric/State" in gpu.fields for gpu in query.gpus)
+    described = query if query.gpus and (block or (query.whole and limits.board is not None)) else None
     if not kinds and described is None:
         said = [*(p.text for p in query.problems), *report.problems] if text.strip() else ["the output is empty"]
         reason = said[0] if said else "neither links nor a Fabric block are in it"

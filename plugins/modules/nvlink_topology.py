@@ -20,10 +20,20 @@ extends_documentation_fragment:
   - ai_infra.gpu_rack.gate
 options:
   profile:
-    description: Board whose matrix is expected.
+    description:
+      - Board whose matrix is expected. A node that may join needs one.
+      - Without it and without O(width) the matrix is held against itself, as for a capture of another board. Both
+        cells of a pair must be the same and all GPUs must have the same number of NVLinks, however they are shared out.
+        A GPU with fewer is a V(fail), a card without a bridge beside bridged ones a V(warn). A board that lost the same
+        on all GPUs is not noticed.
     type: str
-    required: true
     choices: [hgx_h100_8, hgx_h100_4, h100_nvl, h100_pcie, article]
+  width:
+    description:
+      - Number of bonded NVLinks between every two GPUs, 12 for V(NV12), for a board without a profile. V(0) means
+        that no GPU has an NVLink.
+      - It takes the place of the profile's matrix when both are given.
+    type: int
   gpus:
     description:
       - Number of GPUs expected in place of the profile's.
@@ -53,6 +63,13 @@ EXAMPLES = r"""
   ai_infra.gpu_rack.nvlink_topology:
     captured: bundle/nvidia-smi-topo-m.txt
     profile: hgx_h100_8
+
+# ansible localhost -m ai_infra.gpu_rack.nvlink_topology -a "captured=topo.txt width=12 gpus=8"
+- name: Judge a board without a profile, here an HGX A100
+  ai_infra.gpu_rack.nvlink_topology:
+    captured: topo.txt
+    width: 12
+    gpus: 8
 """
 
 RETURN = r"""
@@ -106,17 +123,21 @@ from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._cli import GATE
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._nvidia_topo import TopoError, Topology, parse
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._topology import (
     GATE,
+    judge_alike,
     judge_count,
     judge_matrix,
     judge_nics,
     judge_numa,
+    judge_options,
     judge_output,
+    show_numa,
 )
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import Check, unknown
 
 ARGUMENT_SPEC = {
     **GATE_ARGS,
-    "profile": {"type": "str", "required": True, "choices": list(NAMES)},
+    "profile": {"type": "str", "choices": list(NAMES)},
+    "width": {"type": "int"},
     "gpus": {"type": "int"},
     "hcas": {"type": "list", "elements": "str", "default": []},
 }
@@ -124,20 +145,26 @@ COMMAND = ("nvidia-smi", "topo", "-m")
 CAPTURE_NAMES = ("nvidia-smi-topo-m.txt", "topo-m.txt", "topo.txt")
 
 
-def judge(text: str, board_name: str, gpus: int | None, hcas: list[str]) -> tuple[list[Check], Topology | None]:
+def judge(
+    text: str, board_name: str | None, gpus: int | None, hcas: list[str], width: int | None = None
+) -> tuple[list[Check], Topology | None]:
     """Return the checks of a matrix's text, and the matrix when there is one."""
-    board = profile(board_name)
+    board = profile(board_name) if board_name else None
     try:
         topology = parse(text)
     except TopoError as exc:
         remedy = "Run nvidia-smi on the node; if it fails there too, look at the driver and the kernel log."
         return [unknown("nvlink_topology.output", "nvidia-smi topo -m", str(exc), remedy)], None
+    if width is not None:
+        matrix = judge_options(topology, width)
+    else:
+        matrix = judge_matrix(topology, board) if board else judge_alike(topology)
     return [
         *judge_output(topology),
         judge_count(topology, board, gpus),
-        *judge_matrix(topology, board),
+        *matrix,
         *judge_nics(topology, board, hcas, gpus),
-        *judge_numa(topology, board, gpus),
+        *(judge_numa(topology, board, gpus) if board else show_numa(topology)),
     ], topology
 
 
@@ -156,7 +183,7 @@ def cells_by_gpu(topology: Topology | None) -> tuple[list[str], dict[str, dict[s
 def main() -> None:
     """Run the module."""
     module = AnsibleModule(ARGUMENT_SPEC, supports_check_mode=True)
-    check_numbers(module, positive=["gpus"])
+    check_numbers(module, positive=["gpus"], not_negative=["width"])
     params = module.params
     for hca in params["hcas"]:
         if params["hcas"].count(hca) > 1:
@@ -169,7 +196,7 @@ def main() -> None:
         remedy = "Check that the driver is installed and loaded, then run the command by hand."
         checks = [unknown("nvlink_topology.output", "nvidia-smi topo -m", reason, remedy)]
     else:
-        checks, topology = judge(evidence.stdout, params["profile"], params["gpus"], params["hcas"])
+        checks, topology = judge(evidence.stdout, params["profile"], params["gpus"], params["hcas"], params["width"])
     gpus, matrix = cells_by_gpu(topology)
     finish_gate(module, GATE, checks, source.used, gpus=gpus, matrix=matrix)
 

@@ -18,6 +18,8 @@ description:
   - An Xid that is not in the table is V(unknown) and named. Xid 154 is judged by the recovery action in its own words.
   - An empty log, one that cannot be read, and one that does not reach back to the first line of this boot are
     V(unknown), because errors may be among the lines that are gone. O(since) asks for less than the whole boot.
+  - One captured file with errors in it may be an excerpt, such as the lines of C(NVRM) alone. Then it is judged by
+    those errors and its reach is a V(warn). An excerpt without an error is V(unknown): it shows nothing.
   - A kernel log in the forms of C(dmesg), C(dmesg -T), C(dmesg --time-format=iso), C(journalctl -k) in its output modes
     C(short), C(short-iso), C(short-monotonic) and C(json), C(/dev/kmsg) and C(/var/log/kern.log) is read. Of a file
     that holds several boots only the last one is judged.
@@ -169,7 +171,14 @@ def main() -> None:
     gpus = _xid.parse_gpus(source.read(GPUS, "nvidia-smi-bus-ids.csv", primary=False).stdout)
     before, old_boot = read_before(params["before"])
     checks = _xid.judge(
-        log, refused, params["since"], now, gpus, before, new_boot=bool(boot and old_boot and boot != old_boot)
+        log,
+        refused,
+        params["since"],
+        now,
+        gpus,
+        before,
+        new_boot=bool(boot and old_boot and boot != old_boot),
+        excerpt=source.single_file,
     )
     events = _xid.listed(_xid.window(log, params["since"], now), gpus)
     xids = sorted({e["xid"] for e in events if e["kind"] == "Xid"})

@@ -178,9 +178,10 @@ class Page:
 
     def key(self, name: str, times: int = 1, shift: bool = False) -> None:
         """Press a key as a person does."""
-        common = {"key": name, "code": name, "windowsVirtualKeyCode": KEYS.get(name, 0), "modifiers": 8 if shift else 0}
+        common: dict[str, Any] = {"key": name, "code": name, "windowsVirtualKeyCode": KEYS.get(name, 0), "modifiers": 8 if shift else 0}
+        text: dict[str, Any] = {"text": "\r"} if name == "Enter" else {}
         for _ in range(times):
-            self.call("Input.dispatchKeyEvent", type="keyDown", **({"text": "\r"} if name == "Enter" else {}), **common)
+            self.call("Input.dispatchKeyEvent", type="keyDown", **text, **common)
             self.call("Input.dispatchKeyEvent", type="keyUp", **common)
 
     def screenshot(self, file: Path, whole: bool = False) -> None:

@@ -311,3 +311,34 @@ def test_a_reference_without_a_name_is_one_all_the_same() -> None:
     assert by_name(judge(nameless, None), "source").value == "C000020A"
     # Which server it is cannot be told, so it is not said to be one of the site's.
     assert bad(judge(nameless, None, {"192.0.2.10"})) == {"servers": "unknown"}
+
+
+def test_a_server_of_the_site_that_does_not_answer_is_a_fault() -> None:
+    names = {f"ntp{n}.site.example" for n in (1, 2, 3)}
+    checks = chrony.judge(
+        None, chrony.parse_sources(V_LIST), chrony.Limits(names, max_offset_ms=5.0, offset_source="test")
+    )
+    silent = [(c.check, c.subject, c.verdict) for c in checks if c.verdict != "pass"]
+    assert silent == [("clock_sync.reach", "ntp3.site.example", "fail")]
+    others = chrony.judge(
+        None, chrony.parse_sources(V_LIST), chrony.Limits(names - {"ntp3.site.example"}, max_offset_ms=5.0)
+    )
+    assert by_name([c for c in others if c.subject.startswith("ntp3")], "reach").verdict == "warn"
+
+
+OTHER_FORMS = {
+    "timedatectl": "               Local time: Tue 2026-07-21 07:28:11 CEST\nSystem clock synchronized: yes\n",
+    "timedatectl timesync-status": "       Server: 192.0.2.1 (ntp.example)\nPoll interval: 34min 8s (min: 32s)\n",
+    "ntpq -p": "     remote           refid      st t when poll reach   delay   offset  jitter\n",
+    "ntpq -c rv": "associd=0 status=0615 leap_none, sync_ntp, 1 event, clock_sync,\n",
+    "ntpstat": "synchronised to NTP server (192.0.2.1) at stratum 3\n",
+    "chronyc ntpdata": "Remote address  : 192.0.2.1 (C0000201)\nLeap status     : Normal\nStratum         : 2\n",
+    "chronyc sourcestats": "Name/IP Address            NP  NR  Span  Frequency  Freq Skew  Offset  Std Dev\n",
+    "chronyc activity": "200 OK\n8 sources online\n",
+}
+
+
+@pytest.mark.parametrize(("name", "text"), OTHER_FORMS.items(), ids=OTHER_FORMS)
+def test_a_report_of_another_command_is_named(name: str, text: str) -> None:
+    with pytest.raises(chrony.ChronyError, match=f"this is {name}, and neither"):
+        chrony.parse_tracking(text)

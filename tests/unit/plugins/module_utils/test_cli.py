@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -156,6 +157,11 @@ def test_a_capture_reads_alike_from_every_machine(content: bytes, tmp_path: Path
     (tmp_path / "f").write_bytes(content)
     got = _cli.read_captured(str(tmp_path / "f"))
     assert (got.rc, got.stdout, got.error) == (0, "a\nµ\n", None)
+
+
+def test_files_of_the_kernel_that_refuse_a_large_read_are_read() -> None:
+    me = _cli.identity()
+    assert re.fullmatch("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", str(me["boot_id"]))
 
 
 def test_bytes_that_are_no_text_do_not_raise(tmp_path: Path) -> None:

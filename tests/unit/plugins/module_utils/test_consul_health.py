@@ -176,3 +176,20 @@ def test_answers_that_prove_nothing(data: Any) -> None:
 def test_checks_are_documented() -> None:
     names = {c.check for data in (HEALTHY, [], "", [*HEALTHY, maintenance()]) for c in checks_of(data)}
     assert names <= set(_consul_health.CHECKS)
+
+
+PROGRESS = (
+    "  % Total    % Received % Xferd  Average Speed   Time    Time     Time  Current\n"
+    "                                 Dload  Upload   Total   Spent    Left  Speed\n"
+    "\r  0     0    0     0    0     0      0      0 --:--:-- --:--:-- --:--:--     0"
+    "\r100 10444    0 10444    0     0   285k      0 --:--:-- --:--:-- --:--:--  291k\n"
+)
+HEAD = "HTTP/1.1 200 OK\nContent-Type: application/json\nX-Consul-Knownleader: true\n\n"
+
+
+def test_what_curl_writes_before_the_answer() -> None:
+    text = json.dumps(HEALTHY, indent=4)
+    assert _consul_health.parse(PROGRESS + text) == _consul_health.parse(text)
+    assert _consul_health.parse(HEAD + text) == _consul_health.parse(text)
+    for other in ("HTTP/1.1 500 Internal Server Error\n\n", "rpc error making call: No cluster leader\n", "]\n"):
+        assert _consul_health.parse(other + text)[1] is not None

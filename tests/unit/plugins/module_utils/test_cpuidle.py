@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,7 @@ CASES = {
     ),
     "C6 on some CPUs": (
         idle({c: (POLL, C1, C6) if c in (0, 1, 2, 6) else SHALLOW for c in range(8)}),
-        [("CPU 0-2,6", "fail", 290)],
+        [("CPU 0-2,6", "unknown", None), ("CPU 0-2,6", "fail", 290)],
     ),
     "a deep state under a harmless name": (idle({0: (POLL, State(1, "C1", "41", "0"))}), [("CPU 0", "fail", 41)]),
     "C1E of an older CPU": (idle({0: (POLL, C1, State(2, "C1E", "10", "0"))}), [("CPU 0", "fail", 10)]),
@@ -226,3 +227,56 @@ def test_cpupower_idle_info() -> None:
 def test_a_cut_report_of_cpupower_never_passes(size: int) -> None:
     with contextlib.suppress(ValueError):
         assert "pass" not in [v for _subject, v, _value in verdicts(cpuidle.parse(CPUPOWER[:size]))]
+
+
+def grep_of(cpus: Iterable[int], states: tuple[State, ...] = (POLL, C1, C6_OFF), counted: str = "5") -> str:
+    lines = []
+    for cpu in cpus:
+        for state in states:
+            base = f"/sys/devices/system/cpu/cpu{cpu}/cpuidle/state{state.index}"
+            lines += [f"{base}/{name}:{getattr(state, name)}" for name in ("name", "latency", "disable")]
+            lines += [f"{base}/{name}:{counted}" for name in ("usage", "time")]
+    return "\n".join(lines) + "\n"
+
+
+def test_a_text_that_is_cut_between_lines() -> None:
+    by_name = sorted(range(112), key=str)
+    assert verdicts(cpuidle.parse(grep_of(by_name))) == [("CPU 0-111", "pass", 1)]
+    # In the order of a shell's wildcard the first third of the text has CPU 100 and not CPU 2.
+    cut = verdicts(cpuidle.parse(grep_of(by_name[:30])))
+    assert cut[0] == ("CPU 3-9,25-99", "unknown", None)
+    whole = "/sys/devices/system/cpu/online:0-111\n" + grep_of(range(28))
+    assert verdicts(cpuidle.parse(whole))[0] == ("CPU 28-111", "unknown", None)
+    offline = "/sys/devices/system/cpu/online:0,2-3\n" + grep_of((0, 2, 3))
+    assert verdicts(cpuidle.parse(offline)) == [("CPU 0,2-3", "pass", 1)]
+    with pytest.raises(ValueError, match="list of online CPUs cannot be read"):
+        cpuidle.parse("/sys/devices/system/cpu/online:0-\n" + grep_of((0, 1)))
+    # One CPU was asked for; within a CPU the lines of its last states are missing.
+    assert verdicts(cpuidle.parse(grep_of((7,)))) == [("CPU 7", "pass", 1)]
+    lines = grep_of(range(4)).splitlines(keepends=True)
+    assert verdicts(cpuidle.parse("".join(lines[:-5]))) == [("CPU 3", "unknown", None)]
+
+
+def test_two_readings_of_different_cpus() -> None:
+    cut, whole = cpuidle.parse(grep_of(range(29))), cpuidle.parse(grep_of(range(112)))
+    for first, second in ((cut, whole), (whole, cut)):
+        checks = cpuidle.judge(cpuidle.later(first, second), 2, "test")
+        assert ("cpu_idle.whole", "CPU 29-111", "unknown") in [(c.check, c.subject, c.verdict) for c in checks]
+    same = cpuidle.judge(cpuidle.later(whole, whole), 2, "test")
+    assert [c.verdict for c in same] == ["pass", "pass"]
+
+
+def test_grep_in_a_cpu_s_own_directory() -> None:
+    text = grep_of((0,)).replace("/sys/devices/system/cpu/cpu0/cpuidle/", "")
+    assert verdicts(cpuidle.parse(text)) == [("CPU 0", "pass", 1)]
+
+
+def test_cpupower_of_all_cpus_with_one_offline() -> None:
+    block = CPUPOWER[CPUPOWER.index("analyzing") :]
+    head = CPUPOWER.removesuffix(block)
+    three = [block.replace("CPU 0", f"CPU {n}") for n in (0, 1, 2)]
+    offline = "analyzing CPU 1:\n *is offline\n"
+    assert verdicts(cpuidle.parse(head + three[0] + offline + three[2])) == [("CPU 0,2", "pass", 2)]
+    assert verdicts(cpuidle.parse(head + three[0] + three[2]))[0] == ("CPU 1", "unknown", None)
+    bare = CPUPOWER.replace("CPUIDLE CORE POLL IDLE", "")
+    assert verdicts(cpuidle.parse(bare)) == [("CPU 0", "pass", 2)]

@@ -310,3 +310,11 @@ def test_no_cut_or_flipped_byte_passes(draw: st.DataObject) -> None:
 )
 def test_the_run_must_be_the_one_of_the_directory(run: str, directory: str, reason: str | None) -> None:
     assert run_problem(run, directory) == reason
+
+
+@pytest.mark.parametrize("here", [Here(NOW, 1000.0, None, "boot"), Here(NOW, 1000.0, "machine", None)])
+def test_a_machine_that_does_not_know_itself_accepts_no_evidence(here: Here) -> None:
+    same = stored(GOOD) | {"machine_id": here.machine_id, "boot_id": here.boot_id}
+    result = read_result("ib_port", resealed(same), here)
+    assert result.verdict == "unknown"
+    assert "this machine's id or its boot's id cannot be read" in result.summary

@@ -14,7 +14,10 @@ from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 SMI = (FIXTURES / "nvidia-smi-580.95.05-q-hgx8.txt").read_text()
 DRIVER = "580.95.05"
-ACTIVE = "LoadState=loaded\nActiveState=active\nSubState=running\nResult=success\nMainPID=812\n"
+ACTIVE = (
+    "LoadState=loaded\nActiveState=active\nSubState=running\nResult=success\nMainPID=812\n"
+    "ExecMainStartTimestampMonotonic=5000000\n"
+)
 
 
 def evidence(stdout: str, rc: int | None = 0, stderr: str = "", error: str | None = None) -> Evidence:
@@ -109,7 +112,7 @@ def test_right_daemon_with_a_wrong_package_fails() -> None:
     ],
 )
 def test_package_states(package: Evidence, verdict: str, value: str | None) -> None:
-    fm = FabricManager(package, evidence(f"Fabric Manager version is : {DRIVER}"), evidence(ACTIVE), None, None)
+    fm = FabricManager(package, evidence(f"Fabric Manager version is : {DRIVER}"), evidence(ACTIVE), 1.0, 2.0)
     bad = blocking(judge(fm=fm))
     assert [(c.subject, c.verdict, c.value) for c in bad] == [("package", verdict, value)]
 
@@ -193,7 +196,8 @@ def test_version_mismatch_asks_for_a_reboot_whatever_the_exit_status(rc: int) ->
     smi = evidence("Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 580.95\n", rc)
     assert _gpu_driver.reboot_required(smi)
     (check,) = _gpu_driver.judge(smi, DRIVER, 8, fabric_manager())
-    assert (check.check, check.verdict, check.limit) == ("gpu_driver.version", "fail", DRIVER)
+    assert (check.check, check.verdict, check.limit) == ("gpu_driver.version", "unknown", DRIVER)
+    assert "a reboot is needed" in check.reason
     assert check.remedy.startswith("Reboot the node")
 
 
@@ -231,8 +235,55 @@ def test_daemon_older_than_its_package_is_stale(daemon: float | None, package: f
     assert (worst(c.verdict for c in judge(fm=fm)) == "fail") is stale
 
 
+@pytest.mark.parametrize(
+    ("service", "ages", "reason"),
+    [
+        (ACTIVE.replace("MainPID=812\n", ""), (None, 200.0), "printed no MainPID"),
+        (ACTIVE.replace("MainPID=812", "MainPID=0"), (1.0, 2.0), "printed MainPID=0"),
+        (ACTIVE.replace("=5000000", ""), (None, 200.0), "printed no ExecMainStartTimestampMonotonic"),
+        (ACTIVE, (None, 200.0), "the time of the daemon's start could not be read"),
+        (ACTIVE, (100.0, None), "the time of the package's installation could not be read"),
+    ],
+)
+def test_a_daemon_whose_age_cannot_be_told_is_unknown(
+    service: str, ages: tuple[float | None, float | None], reason: str
+) -> None:
+    bad = blocking(judge(fm=fabric_manager(service=service, ages=ages)))
+    assert [(c.subject, c.verdict) for c in bad] == [("daemon nv-fabricmanager", "unknown")]
+    assert reason in bad[0].reason
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "the output is empty"),
+        ("\n \n", "the output is empty"),
+        ("quite\nelse\n", "no report of nvidia-smi -q: quite"),
+    ],
+)
+def test_a_text_that_is_no_report_says_so_first(text: str, said: str) -> None:
+    checks = judge(text, fm=fabric_manager())
+    assert (checks[0].check, checks[0].verdict, checks[0].reason) == ("gpu_driver.output", "unknown", said)
+    assert not any("None" in check.remedy for check in checks)
+
+
+@pytest.mark.parametrize(("driver", "found"), [("460.91.03", set()), ("580.95.05", {"unknown"})])
+def test_a_driver_too_old_for_the_line_has_no_gsp_firmware_to_judge(driver: str, found: set[str]) -> None:
+    text = "".join(line for line in SMI.splitlines(keepends=True) if "GSP Firmware" not in line)
+    checks = judge(text.replace(DRIVER, driver), version=driver)
+    assert {c.verdict for c in checks if c.check == "gpu_driver.gsp"} == found
+
+
+def test_one_file_shows_the_fabric_without_fabric_manager() -> None:
+    text = change_gpu(
+        3, "State                             : Completed", "State                             : In Progress"
+    )
+    bad = blocking(_gpu_driver.judge(evidence(text), DRIVER, 8, None, nvswitch=True))
+    assert [(c.check, c.value) for c in bad] == [("gpu_driver.fabric_state", "In Progress, Success")]
+
+
 def test_daemon_that_prints_no_version_is_unknown() -> None:
-    fm = FabricManager(evidence("installed 580.95.05-1"), evidence("nonsense"), evidence(ACTIVE), None, None)
+    fm = FabricManager(evidence("installed 580.95.05-1"), evidence("nonsense"), evidence(ACTIVE), 1.0, 2.0)
     bad = blocking(judge(fm=fm))
     assert [(c.subject, c.verdict, c.reason) for c in bad] == [
         ("daemon nv-fabricmanager", "unknown", "tool printed no version")

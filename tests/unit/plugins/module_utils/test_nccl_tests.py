@@ -120,15 +120,14 @@ def test_busbw_is_held_against_the_floor_of_gpu_count_and_algorithm() -> None:
     assert (check.value, check.limit) == (368.0, 351)
 
 
-def ring(text: str = WIDE) -> str:
-    """Return the output of a run that reaches 77 %, which is what Ring reaches."""
+def ring(text: str = WIDE, factor: float = 0.77) -> str:
+    """Return the output of a run that reaches a part; 77 % is what Ring reaches."""
     lines = []
     for line in text.splitlines():
         if line.startswith(" ") and "float" in line:
             words = line.split()
             for at in (5, 6, 7, 9, 10, 11):
-                factor = 1 / 0.77 if at in (5, 9) else 0.77
-                words[at] = f"{float(words[at]) * factor:.2f}"
+                words[at] = f"{float(words[at]) * (1 / factor if at in (5, 9) else factor):.2f}"
             line = "  ".join(words)
         lines.append(line)
     return "\n".join(lines) + "\n"
@@ -137,7 +136,33 @@ def ring(text: str = WIDE) -> str:
 def test_ring_on_an_nvswitch_board_is_a_fault_that_says_what_is_missing() -> None:
     verdict, check = judge(ring())
     assert (verdict, check.check, check.value) == ("fail", "nccl_bandwidth.busbw", 366.91)
-    assert "NVLink SHARP is not at work" in check.remedy
+    assert "NVLink SHARP is not at work" in check.reason
+    assert "NCCL_NVLS_ENABLE" in check.remedy
+
+
+def test_a_run_between_ring_and_nvls_is_no_run_of_ring() -> None:
+    verdict, check = judge(ring(factor=0.92))
+    assert (verdict, check.check, check.limit) == ("fail", "nccl_bandwidth.busbw", 460)
+    assert "more than Ring reaches (365), so NVLink SHARP is at work and slow" in check.reason
+    verdict, check = judge(ring(factor=0.6))
+    assert (verdict, "Ring" in check.reason, "SHARP" in check.reason) == ("fail", False, False)
+
+
+@pytest.mark.parametrize(
+    ("product", "board"),
+    [
+        ("NVIDIA H100 80GB HBM3", "hgx_h100_8"),
+        ("NVIDIA H100 NVL", "h100_nvl"),
+        ("NVIDIA H100 PCIe", "h100_pcie"),
+        ("Tesla V100-SXM2-16GB", None),
+    ],
+)
+def test_the_board_of_the_rank_lines(product: str, board: str | None) -> None:
+    found = _nccl_tests.board_of(WIDE.replace("NVIDIA H100 80GB HBM3", product))
+    assert (found.name if found else None) == board
+    mixed = WIDE.replace("NVIDIA H100 80GB HBM3", "NVIDIA H100 PCIe", 1)
+    assert _nccl_tests.board_of(mixed) is None
+    assert _nccl_tests.board_of("") is None
 
 
 ALGORITHMS = {

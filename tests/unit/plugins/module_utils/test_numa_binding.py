@@ -4,11 +4,13 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils import _numa_binding as numa
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._numa_binding import Unit
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import worst
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 BOUND = (FIXTURES / "linux-6.1-numa_maps-bound.txt").read_text()
@@ -157,6 +159,7 @@ def test_one_file(text: str, verdicts: list[str]) -> None:
 
 
 HARDWARE = (FIXTURES / "numactl-2.0.18-hardware.txt").read_text()
+NO_MEMORY = HARDWARE.replace("0 size: 1031702", "0 size: 0").replace("0 free: 1012345", "0 free: 0")
 
 
 def test_numactl_hardware() -> None:
@@ -165,15 +168,60 @@ def test_numactl_hardware() -> None:
     assert (values["size_mb"], values["distances"]) == ({0: 1031702, 1: 1032192}, {0: [10, 21], 1: [21, 10]})
 
     def verdict(unit: Unit, text: str = HARDWARE) -> str:
-        (check,) = numa.judge_text(unit, text)
-        return check.verdict
+        return worst(c.verdict for c in numa.judge_text(unit, text))
 
     assert verdict(Unit("unit", frozenset({0, 8}), 0)) == "pass"
     assert verdict(Unit("unit", frozenset({0, 4}), 0)) == "fail"
     assert verdict(Unit("unit", frozenset({0}), 2)) == "fail"
-    assert verdict(Unit("unit", frozenset({0}), 0), HARDWARE.replace("0 size: 1031702", "0 size: 0")) == "fail"
+    assert verdict(Unit("unit", frozenset({0}), 0), NO_MEMORY) == "fail"
     assert verdict(Unit("unit", frozenset({0}), 0), HARDWARE[:150]) == "unknown"
-    assert verdict(Unit("unit", None, None)) == "unknown"
+    assert verdict(Unit("unit", None, 1)) == "pass"
+    assert verdict(Unit("unit", None, 2)) == "fail"
+
+
+def test_numactl_hardware_alone_is_judged_for_what_the_host_has() -> None:
+    nobody = Unit("unit", None, None)
+
+    def judge(text: str) -> tuple[str, str, object]:
+        (check,) = numa.judge_text(nobody, text)
+        return check.check, check.verdict, check.value
+
+    assert judge(HARDWARE) == ("numa_binding.nodes", "pass", "2 nodes, 16 CPUs")
+    bare = HARDWARE.replace("1 size: 1032192", "1 size: 0").replace("1 free: 1020001", "1 free: 0")
+    assert judge(bare)[:2] == ("numa_binding.nodes", "fail")
+    one = "available: 1 nodes (0)\nnode 0 cpus: 0 1\nnode 0 size: 16383 MB\nnode 0 free: 530 MB\n"
+    assert judge(one + "node distances:\nnode   0 \n  0:  10 \n")[1:] == ("pass", "1 nodes, 2 CPUs")
+    assert judge(one + "No distance information available.\n")[1] == "pass"
+    lines = HARDWARE.splitlines(keepends=True)
+    for number in range(len(lines)):
+        if "node distances" not in lines[number] and not lines[number].startswith("node   0"):
+            assert judge("".join(lines[:number] + lines[number + 1 :]))[1] == "unknown", lines[number]
+    for old, new in ((" 10  21", " 21  10"), ("4 5 6", "4 5 0"), ("0 free: 1012345", "0 free: 9912345")):
+        assert judge(HARDWARE.replace(old, new))[1] == "unknown"
+    # Many distances and a line that does not end cost no time.
+    start = time.monotonic()
+    judge(HARDWARE + "  2: " + " 120" * 500 + "x\n")
+    assert time.monotonic() - start < 2
+
+
+ALONE = {
+    "bound": (SHOW, "pass"),
+    "free on two nodes": (FREE, "fail"),
+    "CPUs and memory of different nodes": (SHOW.replace("membind: 0", "membind: 1"), "fail"),
+    "interleaved": (SHOW.replace("policy: bind", "policy: weighted-interleave").replace("membind: 0", "membind: 0 1"), "fail"),
+    "no nodebind": (SHOW.replace("nodebind", "nodebint").replace("cpubind: 0", "cpubint: 0"), "unknown"),
+    "numa_maps bound": (BOUND, "pass"),
+    "numa_maps remote": (REMOTE, "fail"),
+    "numastat": (STAT, "pass"),
+    "numastat remote": (STAT.replace("1915.44           12.30", "1503.64          424.10"), "fail"),
+    "taskset": ("pid 4242's current affinity list: 0-27\n", "unknown"),
+    "status": (STATUS, "unknown"),
+}
+
+
+@pytest.mark.parametrize(("text", "verdict"), ALONE.values(), ids=ALONE)
+def test_one_file_without_options_is_held_against_the_node_it_shows(text: str, verdict: str) -> None:
+    assert worst(c.verdict for c in numa.judge_text(Unit("unit", None, None), text)) == verdict
 
 
 def test_values_of_the_other_reports() -> None:
@@ -191,6 +239,7 @@ UNITS = {
     "no process": ({"ActiveState": "active", "MainPID": "7"}, [], None, "unknown"),
     "main process not listed": ({"ActiveState": "active", "MainPID": "7"}, [8], None, "unknown"),
     "systemd says nothing": ({}, [], None, "unknown"),
+    "cut before the main process": ({"ActiveState": "active"}, [7], None, "unknown"),
     "not read": ({"ActiveState": "active"}, [], "late", "unknown"),
 }
 

@@ -113,7 +113,24 @@ def test_units_of_one_gpu_have_nothing_to_measure(run: Run, node: Path) -> None:
     (node / "units.json").write_text(json.dumps({"units": units}))
     result = live(run, node)
     assert (result["verdict"], [m["set"] for m in result["measured"]]) == ("pass", ["board"])
-    assert live(run, node, sets="units")["verdict"] == "unknown"
+    alone = live(run, node, sets="units")
+    assert alone["verdict"] == "pass"
+    assert {(c["check"], c["verdict"], c["value"]) for c in alone["checks"]} == {("nccl_bandwidth.units", "pass", 1)}
+    assert "nothing to measure" in alone["checks"][0]["reason"]
+    assert live(run, node, profile="h100_pcie")["verdict"] == "pass"
+
+
+def test_cards_are_measured_in_their_units_only(run: Run, node: Path) -> None:
+    units = [{"id": f"node1-iu{n}", "gpus": [{"index": i, "uuid": f"GPU-{i}"} for i in (2 * n, 2 * n + 1)]} for n in (0, 1)]
+    (node / "units.json").write_text(json.dumps({"units": units}))
+    (node / "unit.txt").write_text(
+        (FIXTURES / "nccl-tests-2.17.9-wide-pcie2.txt").read_text().replace("H100 PCIe", "H100 NVL")
+    )
+    result = live(run, node, profile="h100_nvl")
+    assert result["verdict"] == "pass", result["summary"]
+    assert [m["set"] for m in result["measured"]] == ["node1-iu0", "node1-iu1"]
+    # Whoever says how many cards there are, or what they have to reach, has them all measured.
+    assert [m["set"] for m in live(run, node, profile="h100_nvl", min_busbw=50)["measured"]][0] == "board"
 
 
 def test_slow_unit_is_named(run: Run, node: Path) -> None:
@@ -209,7 +226,8 @@ def test_support_bundle(run: Run, tmp_path: Path) -> None:
 def test_one_file(run: Run) -> None:
     options = {"captured": str(FIXTURES / "nccl-tests-2.13-wrong-hgx8-4gpus.txt"), "enforce": False}
     assert run(**options, profile="hgx_h100_8")["verdict"] == "pass"
-    assert run(**options)["verdict"] == "unknown"
+    assert run(**options)["verdict"] == "pass"
+    assert "hgx_h100_8" in run(**options)["checks"][-1]["limit_source"]
     assert run(**options, min_busbw=360)["verdict"] == "pass"
     assert run(captured="/nowhere", enforce=False, profile="hgx_h100_8")["verdict"] == "unknown"
     assert run(**options, min_busbw="nan")["failed"]
