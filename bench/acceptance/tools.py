@@ -25,6 +25,7 @@ _PRODUCT = re.compile(
     r"(?:\(|$|\s{2,})",
     re.MULTILINE,
 )
+_ONE_GPU = re.compile(r"^GPU (?:\d+: |[0-9A-Fa-f]{8}:[0-9A-Fa-f:.]+\s*$)", re.MULTILINE)
 _RANK = {"pass": 0, "warn": 1, "unknown": 2, "fail": 3}
 _OWN_KEYS = frozenset(
     ("checks", "evidence", "summary", "verdict", "gate", "changed", "failed", "msg", "fleet", "warnings")
@@ -75,7 +76,10 @@ TOOLS: tuple[Tool, ...] = (
     Tool(
         "nvidia-smi nvlink",
         ("nvlink",),
-        re.compile(r"^\s*Link \d+:? (?:[\d.]+ GB/s|<inactive>|.*Errors?:)", re.MULTILINE),
+        re.compile(
+            r"^\s*Link \d+:? (?:[\d.]+ GB/s|<inactive>|.*Errors?:)|all links are inactive|support Nvlink",
+            re.MULTILINE | re.IGNORECASE,
+        ),
         "nvlink_status",
     ),
     Tool(
@@ -83,6 +87,7 @@ TOOLS: tuple[Tool, ...] = (
         ("nvidia-smi-q", "smi-q", "nvidia-smi-query", "gpu-health", "ecc", "nvidia-smi"),
         re.compile(
             r"NVSMI LOG|<nvidia_smi_log>|Product Name +:|Driver/library version mismatch|NVIDIA-SMI has failed"
+            r"|No devices were found|GPU is lost|^GPU [0-9A-F]{8}:[0-9A-F]{2}:|^ +Fabric *$"
             r"|^(?:index|name|gpu_name|uuid|timestamp|pci\.bus_id|driver_version), ",
             re.MULTILINE,
         ),
@@ -184,7 +189,7 @@ def find(capture: Capture, text: str) -> Tool | None:
 
 
 def board_of(text: str) -> str | None:
-    """Return the board profile of a text: by product name, else by the widths of its NVLink cells. None has the others."""
+    """Return the board profile of a text: by product, else by the widths of its NVLink cells. None has the others."""
     products = _PRODUCT.findall(text)
     plain = _ESCAPE.sub("", text)
     gpus = len(re.findall(r"^\s*GPU\d+\s.*\bX\b", plain, re.MULTILINE))
@@ -197,6 +202,8 @@ def board_of(text: str) -> str | None:
     widths = {int(w) for w in re.findall(r"\bNV(\d+)\b", plain.split("Legend")[0])}
     if named:
         return named[0]
+    if not gpus and not products:
+        return "hgx_h100_8"  # of the network, the clock and the like: the rack's own board has the limits
     if products:
         return None
     if widths and max(widths) == 18 and gpus > 4:
@@ -211,6 +218,8 @@ def arguments(tool: Tool, module: str, capture: Capture, text: str) -> dict[str,
     aliases = {"expected_gpus": "gpus", "gpu_count": "gpus", "devices": "hcas", "board": "profile", "driver": "version"}
     aliases |= dict.fromkeys(("nvlink_width", "expected_width", "nvlinks"), "width")
     wanted: dict[str, Any] = {} if board is None else {"profile": board}
+    if board is not None and len(set(_ONE_GPU.findall(text))) == 1:
+        wanted["gpus"] = 1  # the tool was asked for one GPU (-i 0)
     wanted |= tool.options(capture, text)
     wanted |= {aliases.get(k, k): v for k, v in capture.options.items()}
     return {k: v for k, v in wanted.items() if k in known and k not in ("captured", "evidence_dir", "enforce")}

@@ -9,7 +9,7 @@ import math
 import re
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from gpurack.report.read import STAGES, GateFile, Json, NodeFiles, RunFiles, as_dict, as_list, natural, text
@@ -306,6 +306,8 @@ _QUANTITIES: dict[str, tuple[str, str, str]] = {
 }
 _UNITS = {"_us": "us", "_ms": "ms", "_gbps": "Gb/s", "_gbit_s": "Gb/s", "_gb_s": "GB/s", "_gbs": "GB/s"}
 _NO_QUANTITY = frozenset({"timeout_ms", "budget_us"})
+# A fabric of 128 nodes has 1,152 cables; a node that names more suspects is one itself.
+_MOST_BLAMED = 2000
 
 
 class _Fabric:
@@ -330,7 +332,8 @@ class _Fabric:
         for key in ("culprits", "suspects"):
             for item in as_list(data.get(key)):
                 words = text(item) if isinstance(item, str) else " ".join(text(v) for v in as_dict(item).values() if v)
-                if words and self._blamed.get(words) != "culprits":
+                known = words in self._blamed or len(self._blamed) < _MOST_BLAMED
+                if words and known and self._blamed.get(words) != "culprits":
                     self._blamed[words] = key
 
     def _row(self, gate: str, row: Json) -> None:
@@ -383,7 +386,9 @@ class _Fabric:
             "quantities": quantities,
             "columns": ["client", "server", "rail", "client_hca", "server_hca", "bad", "error", *keys],
             "pairs": pairs,
-            "blamed": [self._element(words, key == "culprits", nodes) for words, key in sorted(self._blamed.items())],
+            "blamed": [
+                self._element(words, key == "culprits", nodes, set(hcas)) for words, key in sorted(self._blamed.items())
+            ],
         }
 
     def _quantity(self, key: str, checks: Sequence[Json]) -> Json:
@@ -406,10 +411,10 @@ class _Fabric:
             "limit_source": source,
         }  # fmt: skip
 
-    def _element(self, words: str, certain: bool, nodes: Sequence[str]) -> Json:
+    def _element(self, words: str, certain: bool, nodes: Sequence[str], hcas: Set[str]) -> Json:
         """Return a blamed element with the nodes and ports it names, so that a matrix can mark them."""
         parts = set(re.findall(r"[A-Za-z0-9_.:-]+", words))
-        ports = sorted({hca for key in self._rows for hca in key[2:4] if hca in parts}, key=natural)
+        ports = sorted(hcas & parts, key=natural)
         leaf = sorted(
             {name for leaf, ends in self._leaves.items() if leaf in parts for name, _hca in ends}, key=natural
         )

@@ -40,8 +40,8 @@ CHECKS: dict[str, str] = {
     "clock_sync.source": "The selected source, of which there must be one, that answered one of the last 8 polls.",
     "clock_sync.servers": "Every configured source, held against the site's list in the option servers.",
     "clock_sync.reach": (
-        "Register of the last 8 polls of each source in octal; one that answered none is a fail when it is named in the "
-        "option servers, and a warning beside a good selected one otherwise."
+        "Register of the last 8 polls of each source in octal; one that answered none is a fail when the option "
+        "servers names it, and a warning beside a good selected one otherwise."
     ),
     "clock_sync.agreement": (
         "Whether chrony trusts each source; one whose time is in error against the others (x) or too variable (~) is a "
@@ -75,7 +75,8 @@ _OTHER_FORMS = tuple(
         ("timedatectl timesync-status", r"^[ \t]*(?:Poll interval|Root distance|Packet count): "),
         (
             "timedatectl",
-            r"^[ \t]*(?:Local time|RTC time|System clock synchronized|NTP synchronized|NTP service): |^NTPSynchronized=",
+            r"^[ \t]*(?:Local time|RTC time|System clock synchronized|NTP synchronized|NTP service): "
+            r"|^NTPSynchronized=",
         ),
         ("ntpq -p", r"^[ \t]*remote\s+refid\s+st\s+t\s+when\s+poll\s+reach"),
         ("ntpq -c rv", r"^associd=\d+ status="),

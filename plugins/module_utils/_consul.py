@@ -8,15 +8,20 @@ Standard library only, no Ansible: the engine probe on the node runs this very f
 from __future__ import annotations
 
 import base64
+import contextlib
 import http.client
 import json
+import socket
 import ssl
+import threading
 import time
 import urllib.parse
 from collections.abc import Callable
 from typing import Any
 
 _BODY_SHOWN = 300
+# A node has a few dozen checks of a few hundred bytes, a rack some hundred keys.
+_MAX_BODY = 16 << 20
 
 
 class ConsulError(Exception):
@@ -64,17 +69,39 @@ class Consul:
             )
         else:
             connection = http.client.HTTPConnection(self._host, self._port, timeout=self._timeout)
+        late = threading.Event()
+        # The socket's own timeout is for each byte: an answer that drips would never end.
+        sockets: list[socket.socket] = []
+        watch = threading.Timer(self._timeout, _cut, (sockets, late))
+        watch.daemon = True
         try:
+            watch.start()
+            connection.connect()
+            # Kept, as the connection lets go of it when only the answer holds it.
+            sockets.append(connection.sock)
             connection.request(method, url, body=data, headers=headers)
             answer = connection.getresponse()
-            content = answer.read()
-        except (OSError, http.client.HTTPException) as exc:
-            raise ConsulError(f"{method} {self.address}/v1/{path}: no answer ({exc or type(exc).__name__})") from exc
+            content = answer.read(_MAX_BODY + 1)
+        except (OSError, http.client.HTTPException, ValueError, AttributeError) as exc:
+            why = f"not whole after {self._timeout:g} s" if late.is_set() else str(exc)[:_BODY_SHOWN]
+            raise ConsulError(f"{method} {self.address}/v1/{path}: no answer ({why or type(exc).__name__})") from exc
         finally:
+            watch.cancel()
             connection.close()
+        # What was cut at the deadline looks like an answer that ended.
+        if late.is_set():
+            raise ConsulError(f"{method} {self.address}/v1/{path}: no answer (not whole after {self._timeout:g} s)")
+        if len(content) > _MAX_BODY:
+            raise ConsulError(f"{self.address}/v1/{path}: more than {_MAX_BODY >> 20} MiB, is this Consul?", 200)
+        if answer.length and 200 <= answer.status < 300:
+            raise ConsulError(f"{method} {self.address}/v1/{path}: no answer (cut off, {answer.length} bytes lack)")
         if not 200 <= answer.status < 300:
-            text = content.decode("utf-8", "replace").strip()[:_BODY_SHOWN]
-            raise ConsulError(f"{method} {self.address}/v1/{path}: HTTP {answer.status} {text}", answer.status)
+            text = content.decode("utf-8", "replace").strip()
+            # An error may repeat what it was asked with, and this text goes to logs.
+            text = text.replace(self._token, "[the token]") if self._token else text
+            raise ConsulError(
+                f"{method} {self.address}/v1/{path}: HTTP {answer.status} {text[:_BODY_SHOWN]}", answer.status
+            )
         return content
 
     def get(self, path: str, query: dict[str, str] | None = None) -> Any:
@@ -116,8 +143,16 @@ class Consul:
     def _decode(self, path: str, content: bytes) -> Any:
         try:
             return json.loads(content)
-        except ValueError as exc:
+        except (ValueError, RecursionError) as exc:
             raise ConsulError(f"{self.address}/v1/{path}: answered without JSON, is this Consul?", 200) from exc
+
+
+def _cut(sockets: list[socket.socket], late: threading.Event) -> None:
+    """End a request whose time is over, wherever it waits."""
+    late.set()
+    for one in sockets:
+        with contextlib.suppress(OSError):
+            one.shutdown(socket.SHUT_RDWR)
 
 
 def wait_for(

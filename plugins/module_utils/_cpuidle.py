@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import json
 import re
@@ -22,8 +23,8 @@ CHECKS: dict[str, str] = {
     "cpu_idle.residency": "Between two readings no CPU has spent time in a state over that limit, whatever the disable "
     "flags, the BIOS and the command line say.",
     "cpu_idle.output": "The idle states can be read.",
-    "cpu_idle.whole": "The reading is whole: every online CPU is in it, all with the same states, and both readings hold "
-    "the same CPUs; one that is cut off proves nothing for the CPUs that are missing.",
+    "cpu_idle.whole": "The reading is whole: every online CPU is in it, none lacks states that most CPUs have, and "
+    "both readings hold the same CPUs; one that is cut off proves nothing for the CPUs that are missing.",
 }
 
 Counters = dict[tuple[int, int], tuple[str, str]]
@@ -31,9 +32,7 @@ Counters = dict[tuple[int, int], tuple[str, str]]
 _CPU = re.compile(r"cpu([0-9]{1,5})")
 _STATE = re.compile(r"state([0-9]{1,3})")
 # In a CPU's own directory grep names no CPU: it is called 0 then.
-_GREP = re.compile(
-    r"(?:(?:.*/)?cpu([0-9]{1,5})/cpuidle/)?state([0-9]{1,3})/(name|latency|disable|usage|time):(.*)"
-)
+_GREP = re.compile(r"(?:(?:.*/)?cpu([0-9]{1,5})/cpuidle/)?state([0-9]{1,3})/(name|latency|disable|usage|time):(.*)")
 _ONLINE = re.compile(r"(?:.*/)?cpu/online:(.*)")
 # Each of these keeps the kernel out of every state that needs an idle driver.
 _NO_DRIVER_WORDS = ("idle=poll", "idle=halt", "cpuidle.off=1", "intel_idle.max_cstate=0", "processor.max_cstate=0")
@@ -344,10 +343,11 @@ def _whole(idle: Idle) -> list[Check]:
     if bare:
         reason = "these CPUs have no idle states in it while others have: it is cut off, or they are offline"
         checks.append(unknown(name, f"CPU {format_set(bare)}", reason, remedy))
-    most = max((frozenset(s.index for s in states) for states in idle.cpus.values()), key=len)
-    fewer = {n for n, states in idle.cpus.items() if states and frozenset(s.index for s in states) != most}
+    indexes = {n: frozenset(s.index for s in states) for n, states in idle.cpus.items() if states}
+    common = collections.Counter(indexes.values()).most_common(1)[0][0] if indexes else frozenset()
+    fewer = {n for n, found in indexes.items() if found < common}
     if fewer:
-        reason = "states are missing that other CPUs have"
+        reason = "states are missing that most CPUs have"
         checks.append(unknown(name, f"CPU {format_set(fewer)}", reason, remedy))
     if len(idle.counters) == 2:
         first, second = ({cpu for cpu, _state in reading} for reading in idle.counters)

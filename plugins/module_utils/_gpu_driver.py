@@ -170,12 +170,18 @@ def judge(
 
 _GSP_LINE_SINCE = 470
 """The driver branch that brought the line GSP Firmware Version."""
+_GSP_NEEDED_SINCE = 560
+"""The branch whose open kernel modules, which need the firmware, became the usual ones; before it could be off."""
 
 
 def _gsp(read: Smi) -> list[Check]:
     """Judge the GSP firmware; a driver that is too old for the line has nothing to be judged."""
     if read.branch is not None and read.branch < _GSP_LINE_SINCE and all(gpu.gsp is None for gpu in read.gpus):
         return []
+    off = bool(read.gpus) and all(gpu.gsp == "N/A" for gpu in read.gpus)
+    if off and read.branch is not None and read.branch < _GSP_NEEDED_SINCE:
+        reason = "the driver works without GSP firmware, so none of another version is loaded"
+        return [Check("gpu_driver.gsp", "all GPUs", "pass", reason, "N/A", read.driver, "", RUNNING_DRIVER)]
     return _each(read, "gpu_driver.gsp", "gsp", read.driver, "GSP firmware", _GSP_REMEDY)
 
 

@@ -112,7 +112,7 @@ def judge(query: Query, limits: Limits, before: Query | None = None) -> list[Che
     """Return the checks of one reading, and of its growth since `before`."""
     if not query.gpus:
         if any(problem.kind == "lost" for problem in query.problems):
-            return [check for check in _count(query, limits) if check.verdict == "fail"]
+            return [check for check in _count(query, limits) if check.value == "lost"]
         reason = query.problems[0].text if query.problems else "nvidia-smi -q describes no GPU"
         return [unknown("gpu_health.output", "driver", reason, _AGAIN)]
     facts: list[Check] = [

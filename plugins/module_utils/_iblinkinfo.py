@@ -21,9 +21,9 @@ CHECKS: dict[str, str] = {
 _HEADER = re.compile(r"(CA|Switch|Router):\s+(?:(0x[0-9a-fA-F]{1,16})\s+)?(.*?):?")
 # The look behind keeps a long line of blanks from being tried in every way to share it out.
 _LINK = re.compile(
-    r"(?P<head>.*?)(?<!\s)\s*(?P<lid>[0-9]{1,6})\s+(?P<port>[0-9]{1,3})\[[^\]]{0,20}\]\s*==\(\s*"
+    r"(?P<head>.{0,200}?)(?<!\s)\s*(?P<lid>[0-9]{1,6})\s+(?P<port>[0-9]{1,3})\[[^\]]{0,20}\]\s*==\(\s*"
     r"(?:(?P<width>[0-9]{1,2})X\s+(?P<speed>[0-9]{1,4}(?:\.[0-9]{1,6})?) Gbps\s+)?"
-    r"(?P<state>\w+)/\s*(?P<phys>\w+)\)==>(?P<far>.*?)(?<!\s)\s*\((?P<hint>[^()]*)\)"
+    r"(?P<state>\w+)/\s*(?P<phys>\w+)\)==>(?P<far>.{0,200}?)(?<!\s)\s*\((?P<hint>[^()]*)\)"
 )
 # Signalling rate of a lane and what it carries: SDR, DDR, QDR, FDR10, FDR, EDR, HDR, NDR, XDR.
 _LANE_GBPS: tuple[tuple[float, float], ...] = (

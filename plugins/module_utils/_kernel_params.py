@@ -78,7 +78,7 @@ def kind(text: str) -> str:
         return "sysctls"
     if len(lines) == 1 and re.fullmatch(r"(always|madvise|never|\[(always|madvise|never)\]| )+", lines[0]):
         return "hugepages"
-    if len(lines) == 1 and re.fullmatch(r"[0-9]+\.[0-9]+[\w.+~-]*", lines[0]):
+    if len(lines) == 1 and re.fullmatch(r"[0-9]{1,4}\.[0-9]{1,4}[\w.+~-]*", lines[0]):
         return "release"
     return "cmdline"
 
@@ -98,7 +98,10 @@ def parse_cmdline(text: str) -> tuple[list[tuple[str, str | None]], str | None]:
             break  # the rest is for init
         name, equals, value = word.partition("=")
         words.append((name.replace('"', ""), value.replace('"', "") if equals else None))
-    return words, None if words else f"this is no kernel command line: {_shown(lines[0])}"
+    # Any words could be parameters of somebody; no kernel is booted without one of these.
+    real = any(value is not None or name in ("ro", "rw", "quiet") for name, value in words)
+    odd = any(not re.match(r"[A-Za-z0-9_.]", name) for name, _value in words)
+    return words, None if real and not odd else f"this is no kernel command line: {_shown(lines[0])}"
 
 
 def _same(name: str) -> str:
@@ -237,7 +240,7 @@ def _release(text: str, wanted: str) -> Check:
     if (reason := _refused(text)) is not None:
         return unknown(name, "kernel", reason, remedy, wanted, source)
     found = text.strip()
-    if not re.fullmatch(r"[0-9]+\.[0-9]+\S*", found):
+    if not re.fullmatch(r"[0-9]{1,4}\.[0-9]{1,4}\S*", found):
         return unknown(name, "kernel", f"this is no kernel release: {_shown(found)}", remedy, wanted, source)
     good = found == wanted
     return Check(

@@ -50,8 +50,8 @@ def forms(value: object) -> set[str]:
     found = set(words)
     for word in words:
         found.add(_NUMBERS.get(word, word))
-        if re.fullmatch(r"0x[0-9a-f]+|\d+", word):
-            found.add(str(int(word, 0)))
+        if re.fullmatch(r"0x[0-9a-f]{1,16}|[0-9]{1,20}", word):
+            found.add(str(int(word, 16 if word.startswith("0x") else 10)))
     return found
 
 

@@ -26,7 +26,7 @@ from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import 
 
 CHECKS: dict[str, str] = {
     "nccl_bandwidth.units": "The node's inference units can be read, so that it is known which GPUs work together; "
-    "only judged when units are to be measured. A unit of one GPU has nothing to measure, which passes.",
+    "only judged when units are to be measured, and a unit of one GPU, which has nothing to measure, passes.",
     "nccl_bandwidth.busy": "No process uses the GPUs that are to be measured, as nvidia-smi lists them, or there is "
     "a result of this boot to judge in place of a new one.",
     "nccl_bandwidth.failure": "Neither the exit status nor the text of all_reduce_perf tells of an error; an error "
@@ -239,6 +239,8 @@ class Expect:
     asked: str = "option gpus"
     stated: bool = False
     """The caller says of a table without its head what it was measured on, or what it has to reach."""
+    profiled: bool = False
+    """The caller names the board of a table without its head, whose numbers then tell how many GPUs it had."""
     ports: int | None = None
     checked: bool = False
     """The test was told to check its sums (-c 1), whatever its output says."""
@@ -506,8 +508,10 @@ def judge_run(run: Run, subject: str, expect: Expect, algorithm: str | None) -> 
     """Judge one run."""
     large = [row for row in run.rows if row.size >= expect.size]
     ranks = run.ranks or (expect.gpus if expect.stated else None)
+    if ranks is None and expect.profiled and run.columns and run.per_process is None:
+        ranks = _ranks_of(large)
     checks = [_output(subject, problem) for problem in _problems(run, large, expect, ranks)]
-    checks += _gpus(run, subject, expect)
+    checks += _gpus(run, subject, expect, ranks)
     if expect.board is not None and expect.min_busbw is None:
         checks += _product(run, subject, expect.board)
     checks.append(_correct(run, subject, expect))
@@ -559,7 +563,7 @@ def _problems(run: Run, large: Sequence[Row], expect: Expect, ranks: int | None)
         yield f"the average bus bandwidth is {run.average[0]}"
     if run.closed > 1:
         yield "two tables under one head"
-    yield from _rank_problems(run)
+    yield from _rank_problems(run, expect.stated and not expect.checked)
     for row in large:
         if problem := _contradiction(row, run, ranks):
             yield problem
@@ -583,9 +587,9 @@ def _missing_sizes(run: Run, size: int) -> Iterator[int]:
             return
 
 
-def _rank_problems(run: Run) -> Iterator[str]:
+def _rank_problems(run: Run, stated: bool) -> Iterator[str]:
     if not run.devices:
-        if run.per_process is not None:
+        if run.per_process is not None and not stated:
             yield "the Rank lines, which name the GPUs, are missing"
         return
     if run.max_bytes is None or run.per_process is None:
@@ -625,12 +629,23 @@ def _near(value: float, wanted: float, tolerance: float) -> bool:
     return abs(value - wanted) <= tolerance * wanted + 0.02
 
 
-def _gpus(run: Run, subject: str, expect: Expect) -> list[Check]:
+def _ranks_of(rows: Sequence[Row]) -> int | None:
+    """Return the only number of GPUs whose factor 2(n-1)/n lies between busbw and algbw of every row."""
+    halves = [half for row in rows for half in row.halves if half.algbw > 0 and half.busbw < 1000]
+    found = {round(2 / (2 - half.busbw / half.algbw)) if half.busbw < 1.99 * half.algbw else None for half in halves}
+    ranks = found.pop() if len(found) == 1 else None
+    return ranks if ranks is not None and ranks > 1 else None
+
+
+def _gpus(run: Run, subject: str, expect: Expect, ranks: int | None) -> list[Check]:
     """Judge the number of GPUs; several nodes are judged by the share of a port, the number is then the job's."""
     name, remedy = "nccl_bandwidth.gpus", "Compare nvidia-smi -L with the inference units."
     if run.ranks is None:
         if expect.stated and not expect.checked:
             return []
+        if ranks is not None and expect.profiled and not expect.checked and expect.gpus in (None, ranks):
+            reason = "GPUs that took part, by busbw / algbw = 2(n-1)/n; no Rank line names them"
+            return [Check(name, subject, "pass", reason, ranks, expect.gpus, "GPUs", expect.asked)]
         reason = "no Rank line names the GPUs"
         return [unknown(name, subject, reason, "Keep the whole output, or give the option gpus.", expect.gpus)]
     if expect.gpus is None:
@@ -721,8 +736,12 @@ def _bandwidth(
     if any(not expect.board.product_matches(product) for product in run.products):
         why = f"{expect.board.name} has no floor for {', '.join(run.products)}"
         return [_unlimited(f"{reason}: {why}", lowest.busbw, subject)]
-    if len(run.hosts) > 1:
-        return [_port_share(run, lowest, subject, expect, expect.board)]
+    # Without Rank lines a job of whole boards is over several nodes all the same.
+    whole = expect.board.gpu_count
+    boards = ranks // whole if ranks is not None and whole and ranks % whole == 0 else 1
+    nodes = len(run.hosts) or boards
+    if nodes > 1:
+        return [_port_share(run, lowest, subject, expect, expect.board, nodes)]
     wanted = _wanted(expect, algorithm)
     if isinstance(wanted, str):
         return [_unlimited(f"{reason}: {wanted}", lowest.busbw, subject)]
@@ -784,13 +803,13 @@ def _held(value: float, limit: float, source: str, subject: str, reason: str, re
     )
 
 
-def _port_share(run: Run, lowest: Row, subject: str, expect: Expect, board: Profile) -> Check:
+def _port_share(run: Run, lowest: Row, subject: str, expect: Expect, board: Profile, nodes: int) -> Check:
     """Judge several nodes by what one RDMA port carries."""
-    name, nodes = "nccl_bandwidth.port_share", len(run.hosts)
+    name = "nccl_bandwidth.port_share"
     per_node = {host: sum(1 for device in run.devices if device.host == host) for host in run.hosts}
     rule = board.nccl_port_gbytes
     # On a board with a rail for each GPU every GPU of the job has its port.
-    ports = expect.ports or (min(per_node.values()) if rule is not None else None)
+    ports = expect.ports or (min(per_node.values(), default=board.gpu_count) if rule is not None else None)
     if ports is None or rule is None:
         reason = (
             f"{nodes} nodes reach {lowest.busbw} GB/s: {board.name} has no floor over several nodes, give min_busbw"

@@ -373,9 +373,9 @@ def _hardware_problem(read: Hardware, text: str) -> str | None:
     if read.announced != len(nodes) or set(read.size_mb) != nodes or set(read.free_mb) != nodes:
         listed = f"CPUs of {len(nodes)}, size of {len(read.size_mb)} and free of {len(read.free_mb)}"
         return f"{read.announced} nodes are announced, {listed} are listed"
-    if named := re.search(r"^available: [0-9]+ nodes \(([0-9,-]+)\)", text, re.MULTILINE):
-        if number_set(named[1]) != nodes:
-            return f"nodes {named[1]} are announced, nodes {format_set(nodes)} are listed"
+    named = re.search(r"^available: [0-9]+ nodes \(([0-9,-]+)\)", text, re.MULTILINE)
+    if named is not None and number_set(named[1]) != frozenset(nodes):
+        return f"nodes {named[1]} are announced, nodes {format_set(nodes)} are listed"
     if larger := [n for n in nodes if read.free_mb[n] > read.size_mb[n]]:
         return f"node {larger[0]} has more memory free than it has"
     every = [cpu for cpus in read.cpus.values() for cpu in cpus]
@@ -530,10 +530,7 @@ def _numactl(unit: Unit, text: str) -> list[Check]:
     nodes = number_set(",".join(fields.get("nodebind", fields.get("cpubind", "")).split()))
     if unit.node is None and nodes is not None and len(nodes) == 1:
         unit = _own(unit, min(nodes))
-    if unit.cpus is None:
-        checks = [_nodebind(unit, label, cpus, nodes, cut)]
-    else:
-        checks = [cpus_check(unit, label, cpus, cut)]
+    checks = [_nodebind(unit, label, cpus, nodes, cut) if unit.cpus is None else cpus_check(unit, label, cpus, cut)]
     policy = fields.get("policy", "")
     known = r"default|bind|preferred|(?:weighted-)?interleave|local|prefer-many|preferred-many"
     if mems is None or not re.fullmatch(known, policy):
@@ -557,9 +554,7 @@ def _nodebind(
     if not good:
         reason = f"it may run on CPUs of other nodes: {format_set(nodes - {unit.node})}"
     value = f"node {format_set(nodes)}"
-    return Check(
-        name, label, "pass" if good else "fail", reason, value, limit, "", "numactl", "" if good else _REMEDY
-    )
+    return Check(name, label, "pass" if good else "fail", reason, value, limit, "", "numactl", "" if good else _REMEDY)
 
 
 def unit_check(unit: str, state: Mapping[str, str], processes: Sequence[int], problem: str | None) -> Check:

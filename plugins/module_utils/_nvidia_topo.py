@@ -178,7 +178,9 @@ def parse(text: str) -> Topology:
         name = re.split(r"[\s|]", stripped, maxsplit=1)[0]
         if legend:
             if name in devices:
-                problems.append(Problem(line.number, line.raw, "a second matrix after the legend"))
+                # The matrix of topo -p2p is often kept behind this one, and is another matter.
+                if not set(stripped.replace("|", " ").split()[1:]) <= {*_P2P_TOKENS, "X", *devices}:
+                    problems.append(Problem(line.number, line.raw, "a second matrix after the legend"))
             else:
                 problems.extend(_stray(line))
             continue
@@ -262,6 +264,8 @@ def _refuse_p2p(rows: list[_Line]) -> None:
     """Refuse the peer-to-peer status matrix, which has the same header and other cells."""
     for line in rows:
         tokens = line.text.replace("|", " ").split()
+        if tokens and tokens[0].startswith("Legend"):
+            return
         if tokens and _GPU.fullmatch(tokens[0]) and any(t in _P2P_TOKENS for t in tokens[1:]):
             raise TopoError("this is the peer-to-peer matrix of topo -p2p, not the one of topo -m", line.raw)
 

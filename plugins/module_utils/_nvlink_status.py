@@ -393,12 +393,12 @@ def judge_links(report: Report, limits: Limits) -> list[Check]:
 
 
 def _by_product(report: Report, limits: Limits) -> Limits:
-    """Return the limits with the board of bridged cards, whose bridge uses a part of the chip's links by design."""
+    """Return the limits with the board of bridged cards: a bridge uses some of the chip's links, and may be missing."""
     if limits.board is not None or limits.links is not None or not report.gpus:
         return limits
     for board in PROFILES.values():
         if board.nvlink_rule != "all" and all(board.product_matches(gpu.product) for gpu in report.gpus):
-            return dataclasses.replace(limits, board=board)
+            return dataclasses.replace(limits, board=dataclasses.replace(board, links_per_gpu=None))
     return limits
 
 

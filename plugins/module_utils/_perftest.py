@@ -40,7 +40,10 @@ _BW_COLUMN = re.compile(
 # Factor to Gb/s.
 _BW_UNITS = {"Gb/sec": 1.0, "MB/sec": 8 * 2**20 / 1e9, "MiB/sec": 8 * 2**20 / 1e9}
 _COLUMN = re.compile(r"(#bytes|#iterations|t_\w+|[\d.]+%\s*percentile|tps\s+average|CPU_Util)\s*(?:\[([\w%]+)\])?")
-_JSON_PAIR = re.compile(r"(?<![\w.])[\"']?([A-Za-z_][\w.]{0,63})[\"']?\s*:\s*[\"']?(-?[\d.]+(?:[eE][+-]?\d+)?)[\"']?\s*[,}\n]")
+_JSON_PAIR = re.compile(
+    r"(?<![\w.])[\"']?([A-Za-z_][\w.]{0,63})[\"']?\s*:\s*"
+    r"[\"']?(-?[\d.]+(?:[eE][+-]?\d+)?)[\"']?\s*(?:,(?![0-9])|[}\n])"
+)
 _INTEGER = re.compile(r"[0-9]{1,9}")
 # perftest prints plain decimals; the bound keeps a damaged output from becoming a number of any size.
 _DECIMAL = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")

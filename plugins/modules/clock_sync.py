@@ -22,6 +22,7 @@ description:
     output of C(date +%s).
   - A single source that does not answer, or that chrony does not trust, beside a good selected one is a V(warn). One
     that O(servers) names and that does not answer is a V(fail).
+  - The list of sources only says how many there are up to chrony 3; of a later one, lost lines cannot be seen.
   - Reports of other commands (C(timedatectl), C(ntpq), C(chronyc ntpdata), C(chronyc sourcestats)) are V(unknown), and
     the reason names the command.
 extends_documentation_fragment:

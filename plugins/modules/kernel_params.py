@@ -215,6 +215,11 @@ def main() -> None:
     """Read, judge, and report."""
     module = AnsibleModule(ARGUMENT_SPEC, supports_check_mode=True)
     params: dict[str, Any] = module.params
+    for option in ("parameters", "forbidden"):
+        for parameter in params[option]:
+            # One word with a name; what no command line can hold would never be found, and so never be forbidden.
+            if not re.fullmatch(r'[^\s="]+(=.*)?', parameter):
+                module.fail_json(msg=f"{option}: {parameter!r} is no kernel parameter. Write name or name=value.")
     wanted = Wanted(
         parameters=params["parameters"],
         forbidden=params["forbidden"],

@@ -71,8 +71,9 @@ options:
   gpus:
     description:
       - Number of GPUs of the board, by default the profile's, or else those of all units.
-      - With one captured file, the number of GPUs in the job. A table without its Rank lines is only judged when this
-        or O(min_busbw) is given.
+      - With one captured file, the number of GPUs in the job. A table without its Rank lines is only judged when this,
+        O(min_busbw) or O(profile) is given. With the last alone its busbw and algbw tell how many GPUs there were,
+        unless the head of the run is there, which makes it one that lost its Rank lines.
     type: int
   ports:
     description:
@@ -395,6 +396,7 @@ def main() -> None:
             gpus=gpus.gpus,
             asked=gpus.asked,
             stated=params["gpus"] is not None or params["min_busbw"] is not None,
+            profiled=board is not None and source.single_file,
             ports=params["ports"],
             checked=not reading.captured,
         )

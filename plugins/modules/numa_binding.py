@@ -26,7 +26,8 @@ description:
     not among the checks.
   - Without O(node), C(numa_maps), C(numastat) and C(numactl --show) are held against the one node they show themselves
     (most of the memory, C(nodebind)), so that a process that spreads over several is a V(fail). C(numactl --hardware)
-    is judged for what the host has. C(status) and C(taskset) show nothing without the options, which is V(unknown).
+    is judged for what the host has. A C(numa_maps) that lost whole lines cannot be told from a whole one.
+    C(status) and C(taskset) show nothing without the options, which is V(unknown).
 extends_documentation_fragment:
   - ai_infra.gpu_rack.gate
 options:

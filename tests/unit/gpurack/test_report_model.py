@@ -4,8 +4,10 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
+import os
 import tarfile
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -245,6 +247,47 @@ def test_an_archive_that_is_cut_off_is_not_good(tmp_path: Path) -> None:
     assert nodes(report(place))["node1"]["state"] == "unknown"
 
 
+def test_a_small_archive_that_unpacks_to_very_much_ends_soon(tmp_path: Path) -> None:
+    place = tmp_path / RUN
+    archive = place / "n1" / "evidence.tar.gz"
+    archive.parent.mkdir(parents=True)
+    member = tarfile.TarInfo("x/hardware/other.bin")
+    member.size = 1 << 40
+    with gzip.open(archive, "wb", 9) as stream:
+        stream.write(member.tobuf())
+        for _unused in range(300):
+            stream.write(bytes(1 << 20))
+    (problem,) = [c["reason"] for c in nodes(report(place))["n1"]["checks"]]
+    assert "more than 256 MiB" in problem
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    place = tmp_path / RUN
+    (place / "n1").mkdir(parents=True)
+    for name in ("nodes.json", "summary.json", "n1/hardware.json", "n1/evidence.tar.gz"):
+        os.mkfifo(place / name)
+    reasons = [c["reason"] for c in nodes(report(place))["n1"]["checks"]]
+    assert any("evidence.tar.gz cannot be read" in reason for reason in reasons)
+    assert nodes(report(place))["n1"]["state"] == "unknown"
+
+
+def test_a_name_with_a_number_of_any_length_and_a_flood_of_suspects(tmp_path: Path) -> None:
+    place = tmp_path / RUN
+    rows = [{"client": f"n{'1' * 6000}", "server": "n2", "client_hca": "9" * 5000, "t_typical_us": 2.0}]
+    gate = {
+        "gate": "ib_latency",
+        "evidence": [],
+        "checks": [],
+        "matrix": rows,
+        "suspects": [str(n) for n in range(9000)],
+    }
+    pack(place / "n1" / "evidence.tar.gz", {"x/hardware/ib_latency.json": json.dumps(gate).encode()})
+    fabric = report(place).document["fabric"]
+    assert len(fabric["nodes"]) == 3
+    assert len(fabric["blamed"]) == 2000
+    assert sorted(["n10", "n9", "n²", "n09"], key=natural) == ["n9", "n09", "n10", "n²"]
+
+
 def test_an_archive_is_never_unpacked_and_other_members_are_ignored(tmp_path: Path) -> None:
     place = tmp_path / RUN
     pack(
@@ -358,6 +401,12 @@ def test_what_could_not_be_fetched_is_not_good(tmp_path: Path) -> None:
     ("given", "kept"),
     [
         ("Authorization: Bearer abcdef1234567890", "Authorization: Bearer [redacted]"),
+        ("CONSUL_HTTP_TOKEN=3c1f6b1a-aaaa-bbbb x", "CONSUL_HTTP_TOKEN=[redacted] x"),
+        ('"HF_TOKEN": "hf_abcdefgh"', '"HF_TOKEN": "[redacted]"'),
+        ("vllm serve --api-key sk-abcdefgh m", "vllm serve --api-key [redacted] m"),
+        ("https://u:hunter2hunter2@h/x", "https://u:[redacted]@h/x"),
+        ("http://127.0.0.1:8500/v1/health", "http://127.0.0.1:8500/v1/health"),
+        ("first_token: measured 0.2 s", "first_token: measured 0.2 s"),
         ("X-Consul-Token: 3c1f6b1a-aaaa-bbbb", "X-Consul-Token: [redacted]"),
         ('{"password": "hunter2hunter2"}', '{"password": "[redacted]"}'),
         ("-----BEGIN RSA PRIVATE KEY-----\nabc\n-----END RSA PRIVATE KEY-----", "[redacted]"),

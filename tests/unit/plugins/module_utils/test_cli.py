@@ -196,3 +196,10 @@ def test_captures_that_cannot_be_read_say_why(tmp_path: Path, monkeypatch: pytes
         assert (got.rc, got.stdout) == (None, ""), name
         assert (got.error or "").startswith("could not read: "), name
         assert reason in (got.error or ""), name
+
+
+def test_a_file_of_carriage_returns_is_read_in_no_time(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"\r" * 300_000 + b"x")
+    began = time.monotonic()
+    assert _cli.read_captured(str(tmp_path / "x")).stdout == "\r" * 300_000 + "x"
+    assert time.monotonic() - began < 2

@@ -39,7 +39,7 @@ CASES = {
     ),
     "C6 on some CPUs": (
         idle({c: (POLL, C1, C6) if c in (0, 1, 2, 6) else SHALLOW for c in range(8)}),
-        [("CPU 0-2,6", "unknown", None), ("CPU 0-2,6", "fail", 290)],
+        [("CPU 0-2,6", "fail", 290)],
     ),
     "a deep state under a harmless name": (idle({0: (POLL, State(1, "C1", "41", "0"))}), [("CPU 0", "fail", 41)]),
     "C1E of an older CPU": (idle({0: (POLL, C1, State(2, "C1E", "10", "0"))}), [("CPU 0", "fail", 10)]),

@@ -131,9 +131,16 @@ def test_reading_that_most_others_have_is_missed() -> None:
     verdict, check = judge(four(driver=None))
     assert (verdict, check.check) == ("unknown", "fleet_consistency.version")
     assert check.reason == "3 of 3 other nodes of the rack have it, this one does not"
-    verdict, check = judge(four(busbw=None))
-    assert (verdict, check.check) == ("unknown", "fleet_consistency.value")
     assert judge([row("node1", driver=None), row("node2"), row("node3", driver=None)])[0] == "pass"
+
+
+def test_value_that_only_the_others_have_is_the_business_of_its_own_gate() -> None:
+    # A node that is brought up alone has measured nothing between nodes.
+    checks = checks_of(four(busbw=None))
+    assert [(c.check, c.verdict) for c in checks] == [
+        ("fleet_consistency.size", "pass"),
+        ("fleet_consistency.version", "pass"),
+    ]
 
 
 def test_few_nodes() -> None:

@@ -96,6 +96,8 @@ def test_garbage_raises_nothing_and_never_passes(text: str) -> None:
         assert verdict(health(text, whole=whole)) in ("unknown", "fail")
     assert verdict(nvlink(text)) in ("unknown", "fail")
     assert verdict(nvlink_topology.judge(text, "hgx_h100_8", None, [])[0]) in ("unknown", "fail")
+    nvlink_topology.judge(text, None, None, [])
+    nvlink_topology.judge(text, None, None, ["mlx5_0"], 4)
     query = _smi_query.parse(text)
     _gpu_health.readings(query)
     _gpu_health.fleet(query)

@@ -274,6 +274,15 @@ def test_a_driver_too_old_for_the_line_has_no_gsp_firmware_to_judge(driver: str,
     assert {c.verdict for c in checks if c.check == "gpu_driver.gsp"} == found
 
 
+@pytest.mark.parametrize(("driver", "verdict"), [("535.129.03", "pass"), ("580.95.05", "fail")])
+def test_a_driver_may_have_worked_without_gsp_firmware(driver: str, verdict: str) -> None:
+    text = SMI.replace(
+        f"GSP Firmware Version                  : {DRIVER}", "GSP Firmware Version                  : N/A"
+    )
+    checks = judge(text.replace(DRIVER, driver), version=driver)
+    assert {c.verdict for c in checks if c.check == "gpu_driver.gsp"} == {verdict}
+
+
 def test_one_file_shows_the_fabric_without_fabric_manager() -> None:
     text = change_gpu(
         3, "State                             : Completed", "State                             : In Progress"

@@ -463,3 +463,60 @@ def test_without_a_board_the_link_is_held_against_the_gpus_own_maximum() -> None
     assert wrong(judge(text, ANY)) == [("pcie_gen", "fail")]
     assert wrong(judge(link(H100, "P0", 4, 4), ANY)) == []
     assert wrong(judge(change(H100, 3, "Current", "8x", 4), ANY)) == [("pcie_width", "fail")]
+
+
+def board(text: str, product: str) -> str:
+    """Return the report with every GPU of another product."""
+    return re.sub(r"(?m)^(    Product Name\s+: ).*$", rf"\g<1>{product}", text)
+
+
+def test_settings_of_a_board_that_is_not_ours_are_warnings() -> None:
+    text = change(
+        change(board(H100, "NVIDIA RTX A6000"), 0, "Persistence Mode", "Disabled"), 1, "Current", "Disabled", 3
+    )
+    found = wrong(judge(text, Limits(None)))
+    assert ("persistence", "warn") in found
+    assert not [name for name, verdict in found if verdict == "fail" and name == "persistence"]
+    assert ("persistence", "fail") in wrong(judge(change(H100, 0, "Persistence Mode", "Disabled")))
+
+
+@pytest.mark.parametrize(("product", "verdict"), [("NVIDIA RTX A6000", "warn"), ("NVIDIA A100-SXM4-80GB", "fail")])
+def test_ecc_off_is_a_defect_where_cards_are_sold_with_it(product: str, verdict: str) -> None:
+    off = re.sub(
+        r"(?m)^(    ECC Mode\n\s+Current\s+: )Enabled(\n\s+Pending\s+: )Enabled",
+        r"\1Disabled\2Disabled",
+        board(H100, product),
+    )
+    assert {v for n, v in wrong(judge(off, Limits(None))) if n == "ecc_mode"} == {verdict}
+
+
+def test_a_link_that_saves_power_is_no_alarm_without_a_board() -> None:
+    parts = re.split(r"(?m)^(?=GPU )", H100)
+    slow = re.sub(r"(PCIe Generation\n\s+Max\s+: 5\n\s+Current\s+: )5", r"\g<1>1", parts[1])
+    assert slow != parts[1]
+    idle = re.sub(r"(Performance State\s+: )P0", r"\g<1>P8", slow)
+    assert not [v for n, v in wrong(judge("".join([parts[0], idle, *parts[2:]]), Limits(None))) if n == "pcie_gen"]
+    assert ("pcie_gen", "warn") in wrong(judge("".join([parts[0], idle, *parts[2:]])))
+    assert ("pcie_gen", "fail") in wrong(judge("".join([parts[0], slow, *parts[2:]]), Limits(None)))
+
+
+def test_a_lost_gpu_is_a_defect_without_a_report_too() -> None:
+    text = "Unable to determine the device handle for GPU 0000:02:00.0: GPU is lost.  Reboot the system\n"
+    assert [(c.check, c.verdict, c.subject) for c in judge(text)] == [("gpu_health.gpus", "fail", "GPU 0000:02:00.0")]
+
+
+def test_the_report_of_one_gpu_is_judged_when_option_gpus_says_so() -> None:
+    parts = re.split(r"(?m)^(?=GPU )", H100)
+    alone = parts[0] + parts[3]
+    one_file = dataclasses.replace(HGX8, whole=False)
+    assert ("gpus", "unknown") in wrong(judge(alone, one_file))
+    assert not [name for name, _v in wrong(judge(alone, dataclasses.replace(one_file, gpus=1))) if name == "gpus"]
+    assert ("gpus", "unknown") in wrong(judge(alone, dataclasses.replace(HGX8, gpus=1)))
+
+
+def test_slowdowns_an_older_gpu_does_not_have_are_not_asked_of_it() -> None:
+    head = "Driver Version : 430.26\nAttached GPUs : 1\nGPU 00000000:01:00.0\n    Clocks Throttle Reasons\n"
+    lines = "        HW Slowdown : Not Active\n            HW Thermal Slowdown : N/A\n"
+    text = head + lines + "            HW Power Brake Slowdown : N/A\n        SW Thermal Slowdown : Not Active\n"
+    assert wrong(judge(text, Limits(None, whole=False))) == []
+    assert ("clocks", "unknown") in wrong(judge(text.replace("Not Active", "N/A"), Limits(None, whole=False)))

@@ -50,6 +50,8 @@ CMDLINES = {
     "cut off": ("ro intel_idle.max_cstate=0", ("unknown", None)),
     "an error text": ("cat: /proc/cmdline: No such file or directory\n", ("unknown", None)),
     "garbage": ("\x7fELF 8<<< ###\n", ("unknown", None)),
+    "words of something else": ("hello world\n", ("unknown", None)),
+    "a report of chronyc": ("^,*,172.31.77.10,8,6,377,23,0.1,0.1,0.2\n", ("unknown", None)),
     "two lines": ("ro\nintel_idle.max_cstate=0\n", ("unknown", None)),
 }
 

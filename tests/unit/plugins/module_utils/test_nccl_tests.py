@@ -339,6 +339,31 @@ def test_table_without_its_head_needs_the_number_of_gpus() -> None:
     assert judge(text, min_busbw=450.0, stated=True)[0] == "pass"
     assert judge(text, gpus=8, stated=True, checked=True)[0] == "unknown"
     assert judge(text, gpus=7, stated=True)[0] == "unknown", "busbw is not that of 7 GPUs"
+    # Whoever names the board: busbw is 1.75 times algbw, which is 8 GPUs.
+    checks = checks_of(text, profiled=True)
+    assert {(c.check, c.verdict, c.value) for c in checks} >= {
+        ("nccl_bandwidth.gpus", "pass", 8),
+        ("nccl_bandwidth.busbw", "pass", 476.51),
+    }
+    assert judge(text, profiled=True, gpus=4)[0] == "unknown"
+    assert judge(text[text.index("8589934592    2147483648") :], profiled=True)[0] == "unknown", "no head of the table"
+    lost = "".join(line for line in WIDE.splitlines(keepends=True) if "#  Rank" not in line)
+    assert judge(lost, profiled=True)[0] == "unknown"
+
+
+def test_table_of_several_nodes_without_its_head() -> None:
+    text = re.sub(r"\[1,[0-9]+\]<stdout>:", "", MPI)
+    text = "\n".join(line for line in text[text.index("#       size") :].splitlines() if "NCCL" not in line)
+    text = re.sub(r" *1073741824.*\n", "", text) + "\n"
+    checks = checks_of(text, profiled=True)
+    (share,) = [c for c in checks if c.check == "nccl_bandwidth.port_share"]
+    assert (share.verdict, "2 nodes, divided by 8 ports" in share.reason) == ("pass", True)
+
+
+def test_a_rank_line_that_is_lost_shows_in_the_factor() -> None:
+    lines = [line for line in MPI.splitlines(keepends=True) if "Rank 15" not in line]
+    verdict, check = judge("".join(lines))
+    assert (verdict, "for 15 GPUs" in check.reason) == ("unknown", True)
 
 
 def test_ranks_that_ran_alone() -> None:

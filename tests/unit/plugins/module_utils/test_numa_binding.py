@@ -208,7 +208,10 @@ ALONE = {
     "bound": (SHOW, "pass"),
     "free on two nodes": (FREE, "fail"),
     "CPUs and memory of different nodes": (SHOW.replace("membind: 0", "membind: 1"), "fail"),
-    "interleaved": (SHOW.replace("policy: bind", "policy: weighted-interleave").replace("membind: 0", "membind: 0 1"), "fail"),
+    "interleaved": (
+        SHOW.replace("policy: bind", "policy: weighted-interleave").replace("membind: 0", "membind: 0 1"),
+        "fail",
+    ),
     "no nodebind": (SHOW.replace("nodebind", "nodebint").replace("cpubind: 0", "cpubint: 0"), "unknown"),
     "numa_maps bound": (BOUND, "pass"),
     "numa_maps remote": (REMOTE, "fail"),

@@ -291,3 +291,12 @@ FORM_G = text("nvidia-smi-580-topo-formG-hgx8.txt")
 )
 def test_what_follows_the_legend_is_read_too(after: str, reasons: set[str]) -> None:
     assert {p.reason for p in topo.parse(FORM_G + "\n" + after).problems} == reasons
+
+
+def test_the_peer_matrix_behind_the_legend_is_left_alone() -> None:
+    text = (FIXTURES / "nvidia-smi-570-topo-formF-hgx8.txt").read_text()
+    names = [f"GPU{i}" for i in range(8)]
+    rows = "".join(f" {a}\t" + "\t".join("X" if a == b else "OK" for b in names) + "\n" for a in names)
+    peers = " \t" + "\t".join(names) + f"\n{rows}\nLegend:\n\n  X    = Self\n  OK   = Status Ok\n"
+    assert topo.parse(text + "\n" + peers) == topo.parse(text)
+    assert "a second matrix" in topo.parse(text + "\n" + text).problems[0].reason

@@ -331,3 +331,54 @@ def test_without_a_board_the_fabric_is_judged_where_the_driver_prints_a_state() 
     text = change(QUERY, 2, r"(?s)^(    Fabric\n.*?^ +State +): [^\n]*", r"\1: In Progress")
     assert wrong(fabric(text, anything)) == [("fabric_state", "fail", "GPU 2 00000000:52:00.0")]
     assert wrong(fabric((FIXTURES / "nvidia-smi-565.57.01-q-nvl2.txt").read_text(), anything)) == []
+
+
+def named(product: str, lines: str, gpus: int = 2) -> str:
+    return "".join(f"GPU {i}: {product} (UUID: GPU-{i})\n{lines}" for i in range(gpus))
+
+
+NONE = "NVML: Unable to retrieve NVLink information as all links are inActive\n"
+BRIDGED = "".join(f"\t Link {n}: {'<inactive>' if n in (4, 5, 10, 11, 16, 17) else '26.562 GB/s'}\n" for n in range(18))
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (named("NVIDIA GeForce RTX 3090", NONE), []),
+        (named("NVIDIA L4", "\t Link 0: <inactive>\n", 1), []),
+        (named("NVIDIA GH200 480GB", NONE, 1), []),
+        (named("NVIDIA RTX A4000", "Device does not have or support Nvlink\n"), []),
+        (named("NVIDIA H100 PCIe", BRIDGED), []),
+        (named("NVIDIA H100 NVL", NONE), []),
+        (named("NVIDIA B200", NONE, 8), [("links", "fail", "all 8 GPUs")]),
+        (named("NVIDIA A100-SXM4-80GB", NONE), [("links", "fail", "all 2 GPUs")]),
+        (named("NVIDIA H200", NONE), [("links", "fail", "all 2 GPUs")]),
+        (named("NVIDIA H100 80GB HBM3", BRIDGED), [("links", "fail", "GPU 0"), ("links", "fail", "GPU 1")]),
+    ],
+)
+def test_without_a_board_the_product_tells_whether_links_may_be_down(text: str, found: list[object]) -> None:
+    assert wrong(links(text, Limits(None))) == found
+
+
+def test_what_is_said_behind_the_name_counts() -> None:
+    text = (
+        "GPU 0: NVIDIA RTX A4000 (UUID: GPU-a) Device does not have or support Nvlink\n"
+        "GPU 1: Quadro RTX 5000 (UUID: GPU-b) NVML: Unable to retrieve Nvlink information as all links are inActive\n"
+    )
+    assert [gpu.none for gpu in parse(text).gpus] == [True, True]
+    assert parse("GPU 0: NVIDIA H200 (UUID: GPU-a) what else\n").problems
+
+
+def test_a_doubled_name_is_not_a_reading() -> None:
+    doubled = re.sub(r"(?m)^(GPU 3: .*\n)", r"\1\1", STATUS)
+    assert wrong(links(doubled)) == [("output", "unknown", "nvlink -s")]
+    assert parse(STATUS + ERRORS).problems == ()
+
+
+def test_a_counter_that_is_there_twice_is_not_a_reading() -> None:
+    doubled = ERRORS.replace("\t Link 5: CRC Errors: 0\n", "\t Link 5: CRC Errors: 0\n" * 2, 1)
+    assert ("output", "unknown", "nvlink -e") in wrong(errors(doubled))
+
+
+def test_a_link_faster_than_the_board_is_not_believed() -> None:
+    assert wrong(links(change(STATUS, 2, "Link 7: 26.562", "Link 7: 96.562"))) == [("speed", "unknown", "GPU 2 link 7")]

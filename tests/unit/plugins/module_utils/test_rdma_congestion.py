@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
@@ -235,3 +236,12 @@ def test_nvue_as_json_and_by_its_columns() -> None:
 def test_what_a_switch_does_not_say_is_unknown(system: str, stdout: str) -> None:
     for key in cli.SYSTEMS[system].commands:
         assert {c.verdict for c in asked(system, key, stdout=stdout)} == {"unknown"}
+
+
+@pytest.mark.parametrize("value", ["9" * 5000, "010", "0x" + "f" * 5000, "\u0663"])
+def test_a_number_of_the_firmware_that_is_none_ends_in_a_verdict(value: str) -> None:
+    text = re.sub(r"ROCE_CC_PRIO_MASK_P1 .*", f"ROCE_CC_PRIO_MASK_P1   255  {value}  {value}", FIRMWARE)
+    assert text != FIRMWARE
+    (settings, *_others) = rdma.parse_firmware(text).values()
+    checks = rdma.judge_firmware("mlx5_0", 1, settings, INTENT, "mlxconfig does not list it")
+    assert "pass" not in {c.verdict for c in checks if c.check.endswith("priorities")}

@@ -236,3 +236,19 @@ def test_a_table_that_is_cut_off_or_has_an_error_in_it_says_so() -> None:
     assert parse(TABLE[:1200]).problems[-1].text == "the table ends before the processes, it is cut off"
     lost = TABLE.replace("|   1  NVIDIA A100-SXM...             Off |", "|   1  ERR!                       ERR!    |")
     assert "a row of the table cannot be read" in parse(lost).problems[0].text
+
+
+def test_driver_610_names_its_version_and_margin_anew() -> None:
+    text = (
+        "Driver Version                                         : 610.57.04 [Deprecated; will be removed]\n"
+        "KMD Version                                            : 610.57.04\n"
+        "Attached GPUs                                          : 1\n"
+        "GPU 00000000:01:00.0\n"
+        "    Temperature\n"
+        "        GPU Current Temp                               : 41 C\n"
+        "        GPU Current T.Limit Temp                       : 46 C\n"
+    )
+    read = parse(text)
+    assert (read.driver, read.branch) == ("610.57.04", 610)
+    assert read.gpus[0].get("Temperature/GPU T.Limit Temp") == "46 C"
+    assert parse(text.split("\n", 1)[1]).driver == "610.57.04"

@@ -337,3 +337,81 @@ def test_no_changed_matrix_passes(cells: dict[tuple[str, str], str]) -> None:
     checks = [*judge.judge_output(topology), *judge.judge_matrix(topology, HGX8)]
     same = all(token == "NV18" for token in cells.values())
     assert (worst(c.verdict for c in checks) == "pass") == same
+
+
+# A board no profile describes is held against itself.
+
+DGX1 = """
+X NV1 NV1 NV2 NV2 SYS SYS SYS
+NV1 X NV2 NV1 SYS NV2 SYS SYS
+NV1 NV2 X NV2 SYS SYS NV1 SYS
+NV2 NV1 NV2 X SYS SYS SYS NV1
+NV2 SYS SYS SYS X NV1 NV1 NV2
+SYS NV2 SYS SYS NV1 X NV2 NV1
+SYS SYS NV1 SYS NV1 NV2 X NV2
+SYS SYS SYS NV1 NV2 NV1 NV2 X
+"""
+
+
+def matrix(rows: str) -> Topology:
+    cells = [row.split() for row in rows.strip().splitlines()]
+    head = "\t" + "\t".join(f"GPU{i}" for i in range(len(cells))) + "\tCPU Affinity\tNUMA Affinity\n"
+    lines = ["\t".join([f"GPU{i}", *row, "0-31", "0"]) for i, row in enumerate(cells)]
+    return parse(head + "\n".join(lines) + "\n")
+
+
+def uniform(gpus: int, cell: str) -> str:
+    return "\n".join(" ".join("X" if i == j else cell for j in range(gpus)) for i in range(gpus))
+
+
+PAIR_AND_ONE = "X NV4 PHB\nNV4 X PHB\nPHB PHB X"
+
+
+@pytest.mark.parametrize(
+    ("rows", "verdict", "value"),
+    [
+        (DGX1, "pass", "8 pairs NV1, 8 pairs NV2, 12 pairs SYS"),
+        (uniform(8, "NV12"), "pass", "28 pairs NV12"),
+        (uniform(2, "PHB"), "pass", "1 pairs PHB"),
+        ("X", "pass", "1 GPU"),
+        (PAIR_AND_ONE, "warn", "0 NVLinks"),
+    ],
+)
+def test_a_matrix_without_a_board_is_held_against_itself(rows: str, verdict: str, value: str) -> None:
+    (check,) = judge.judge_alike(matrix(rows))
+    assert (check.verdict, check.value) == (verdict, value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "bad"),
+    [
+        ("NV2 SYS SYS SYS X NV1 NV1 NV2", "NV2 SYS SYS SYS X NV1 NV1 SYS", ["GPU4-GPU7"]),
+        (DGX1, uniform(8, "NV18").replace("X NV18", "X NV17", 1).replace("NV18 X", "NV17 X", 1), ["GPU0", "GPU1"]),
+    ],
+)
+def test_a_lost_link_shows_without_a_board(old: str, new: str, bad: list[str]) -> None:
+    assert [s for s, _v in only(judge.judge_alike(matrix(DGX1.replace(old, new))), "fail")] == bad
+
+
+def test_a_gpu_outside_the_net_fails_without_a_board() -> None:
+    rows = [row.split() for row in uniform(4, "NV18").splitlines()]
+    for other in range(3):
+        rows[3][other] = rows[other][3] = "SYS"
+    checks = judge.judge_alike(matrix("\n".join(map(" ".join, rows))))
+    assert only(checks, "fail") == [("GPU3", "0 NVLinks")]
+
+
+@pytest.mark.parametrize(
+    ("rows", "width", "verdict"),
+    [
+        (uniform(8, "NV12"), 12, "pass"),
+        (uniform(8, "NV12"), 18, "fail"),
+        (uniform(4, "SYS"), 0, "pass"),
+        (uniform(4, "NV4"), 0, "fail"),
+        (PAIR_AND_ONE, 4, "fail"),
+        ("X", 0, "pass"),
+        ("X", 4, "unknown"),
+    ],
+)
+def test_option_width_holds_for_every_pair(rows: str, width: int, verdict: str) -> None:
+    assert worst(c.verdict for c in judge.judge_options(matrix(rows), width)) == verdict

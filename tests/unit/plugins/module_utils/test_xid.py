@@ -217,3 +217,33 @@ def _numbers(text: str) -> list[int]:
         low, _dash, high = part.partition("-")
         found += range(int(low), int(high or low) + 1)
     return found
+
+
+EXCERPT = "[Wed Jul 31 23:14:18 2024] NVRM: Xid (PCI:0000:00:05): 43, pid=1045242, name=pt_main_thread, Ch 00000008\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (EXCERPT, "warn"),
+        (EXCERPT.replace(": 43,", ": 79,"), "fail"),
+        (EXCERPT.replace(": 43,", ": 999,"), "unknown"),
+        (EXCERPT.rstrip("\n"), "unknown"),
+        ("[Wed Jul 31 23:14:18 2024] NVRM: GPU at PCI:0000:00:05: GPU-efbd\n", "unknown"),
+    ],
+)
+def test_an_excerpt_is_judged_by_the_errors_in_it(text: str, found: str) -> None:
+    assert verdict(text, excerpt=True) == found
+    assert verdict(text) == ("fail" if found == "fail" else "unknown")
+
+
+def test_the_log_of_talos_is_a_kernel_log() -> None:
+    line = "10.0.0.7: kern: warning: [2026-04-22T21:30:51.870495804Z]: NVRM: Xid (PCI:0000:0b:00): 154, GPU recovery "
+    log = _xid.parse(f"{line}action changed from 0x0 (None) to 0x1 (GPU Reset Required)\n")
+    assert (log.kernel_lines, log.events[0].xid, log.events[0].time) == (1, 154, "2026-04-22T21:30:51Z")
+
+
+def test_a_function_behind_the_bus_id_is_read_with_either_mark() -> None:
+    for address in ("0000:01:00.0", "0000:01:00:0", "0000:01:00"):
+        (event,) = _xid.parse(f"kernel: NVRM: Xid (PCI:{address}): 79, GPU has fallen off the bus.\n").events
+        assert (event.xid, event.pci) == (79, "0000:01:00")

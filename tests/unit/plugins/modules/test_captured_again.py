@@ -154,7 +154,8 @@ def bundle(place: Path) -> Path:
         "ibstat": "0x00e8ebd30300530011\n",
         "journal": "OpenSM 3.3.23\nEntering MASTER state\n",
         "opensm.conf": "routing_engine updn\n",
-        "systemctl-show-fabricmanager.txt": "ActiveState=active\nMainPID=812\nExecMainStartTimestampMonotonic=5000000\n",
+        "systemctl-show-fabricmanager.txt": "ActiveState=active\nMainPID=812\n"
+        "ExecMainStartTimestampMonotonic=5000000\n",
         "uptime.txt": "500.00 1.0\n",
         "stat-fabricmanager-list.txt": "1764500000\n",
         "dpkg-query-fabricmanager.txt": "installed 580.95.05-1\n",

@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -122,3 +124,38 @@ def test_saved_answers(run: Run, tmp_path: Path) -> None:
     assert result["failed"]
     assert result["verdict"] == "fail"
     assert run(captured=str(tmp_path / "absent"), enforce=False)["verdict"] == "unknown"
+
+
+HOSTILE = {
+    "headers that drip": ((b"HTTP/1.1 200 OK\r\n", b"a: b\r\n"), 0.2, "not whole after 1 s"),
+    "a body that drips": ((b"HTTP/1.1 200 OK\r\nContent-Length: 9000\r\n\r\n", b" "), 0.2, "not whole after 1 s"),
+    "a body that drips without a length": ((b"HTTP/1.1 200 OK\r\n\r\n", b" "), 0.2, "not whole after 1 s"),
+    "a flood": ((b"HTTP/1.1 200 OK\r\n\r\n", b" " * 1_000_000), 0.0, "more than 16 MiB"),
+    "a body that is cut off": ((b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n[]", None), 0.0, "cut off, 7 bytes lack"),
+    "brackets without end": ((b"HTTP/1.1 200 OK\r\n\r\n" + b"[" * 100_000, None), 0.0, "did not answer with JSON"),
+    "the token": ((f"HTTP/1.1 403 No\r\n\r\nno such token {TOKEN}".encode(), None), 0.0, "HTTP 403 no such token [the"),
+}
+
+
+@pytest.mark.parametrize(("parts", "pause", "words"), HOSTILE.values(), ids=HOSTILE.keys())
+def test_a_hostile_answer_ends_in_time_and_tells_no_token(
+    run: Run, token: str, parts: tuple[bytes, bytes | None], pause: float, words: str
+) -> None:
+    def serve(listener: socket.socket) -> None:
+        connection, _address = listener.accept()
+        with contextlib.suppress(OSError), connection:
+            connection.recv(4096)
+            connection.sendall(parts[0])
+            while parts[1] is not None:
+                connection.sendall(parts[1])
+                time.sleep(pause)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=serve, args=(listener,), daemon=True).start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        began = time.monotonic()
+        result = run(node="node1", url=url, token_file=token, timeout=1, enforce=False)
+    assert time.monotonic() - began < 4
+    assert result["verdict"] == "unknown"
+    assert words in result["summary"]
+    assert TOKEN not in json.dumps(result)

@@ -592,3 +592,20 @@ def test_half_a_character_in_stored_evidence_is_no_traceback(run: Run, tmp_path:
     got = run(nvlink_topology, captured=str(tmp_path / "stored.json"), profile="hgx_h100_8")
     assert (got["status"], got["verdict"]) == (0, "pass")
     assert got["evidence"][0]["stdout"].endswith("?\n")
+
+
+def test_a_board_without_a_profile_is_judged_by_itself_or_by_options(run: Run) -> None:
+    got = run(nvlink_topology, captured=str(TOPO))
+    assert (got["verdict"], got["checks"][1]["value"]) == ("pass", "28 pairs NV18")
+    assert run(nvlink_topology, captured=str(TOPO), width=18, gpus=8, hcas=HCAS)["verdict"] == "pass"
+    assert run(nvlink_topology, captured=str(TOPO), width=12, enforce=False)["verdict"] == "fail"
+    assert run(nvlink_topology, captured=str(TOPO), gpus=4, enforce=False)["verdict"] == "fail"
+
+
+def test_one_matrix_shows_the_units_and_writes_none(run: Run, tmp_path: Path) -> None:
+    got = run(inference_units, captured=str(TOPO), profile="hgx_h100_8", node="n")
+    assert got["verdict"] == "pass"
+    assert [[g["index"] for g in unit["gpus"]] for unit in got["units"]] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    dest = tmp_path / "units.json"
+    wanted = run(inference_units, captured=str(TOPO), profile="hgx_h100_8", node="n", dest=str(dest), enforce=False)
+    assert (wanted["verdict"], dest.exists()) == ("unknown", False)

@@ -134,6 +134,12 @@ def test_a_node_without_a_command_line(run_kernel: Run, tools: Path) -> None:
     assert run_kernel(parameters=["a=1"], timeout=0.5, enforce=False)["verdict"] == "unknown"
 
 
+@pytest.mark.parametrize("word", ["", "=1", "a b", '"a"=1'])
+@pytest.mark.parametrize("option", ["parameters", "forbidden"])
+def test_a_word_that_is_no_parameter_is_refused(run_kernel: Run, option: str, word: str) -> None:
+    assert run_kernel(**{option: [word]})["msg"].startswith(f"{option}: {word!r} is no kernel parameter")
+
+
 @pytest.mark.parametrize("option", [{"sysctls": {"a b": 1}}, {"sysctls": {"a.b": []}}, {"module_parameters": {"x": 1}}])
 def test_options_that_cannot_be_meant(run_kernel: Run, option: dict[str, Any]) -> None:
     assert run_kernel(captured=str(LSPCI), **option)["failed"]

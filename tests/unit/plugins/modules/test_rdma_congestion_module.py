@@ -4,12 +4,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import paramiko
 import pytest
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils import _switch_cli, _switch_ssh
 from ansible_collections.ai_infra.gpu_rack.plugins.modules import rdma_congestion
@@ -210,6 +214,69 @@ def test_a_switch_that_hangs_is_given_up_in_time(run: Run, start: Callable[[str]
     result = run(**{**asking(switch), "timeout": 0.7})
     assert [(n, v) for n, _s, v, _value in found(result)] == [("switch", "unknown")]
     assert "given up" in result["summary"]
+
+
+class Mute(paramiko.ServerInterface):
+    """A switch that takes every login and channel and never answers a request on it, or floods it."""
+
+    def __init__(self, flood: bool) -> None:
+        self.flood = flood
+        self.done = threading.Event()
+
+    def check_auth_password(self, username: str, password: str) -> int:
+        return paramiko.AUTH_SUCCESSFUL
+
+    def check_channel_request(self, kind: str, chanid: int) -> int:
+        return paramiko.OPEN_SUCCEEDED
+
+    def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
+        return self.answer(channel)
+
+    def check_channel_pty_request(self, channel: paramiko.Channel, *_args: Any) -> bool:
+        return self.flood or self.answer(channel)
+
+    def check_channel_shell_request(self, channel: paramiko.Channel) -> bool:
+        return self.answer(channel)
+
+    def answer(self, channel: paramiko.Channel) -> bool:
+        if self.flood:
+            threading.Thread(target=self.write, args=(channel,), daemon=True).start()
+        else:
+            self.done.wait(20)
+        return True
+
+    def write(self, channel: paramiko.Channel) -> None:
+        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
+            while not self.done.is_set():
+                channel.sendall(b"a" * 30000)
+
+
+@pytest.mark.parametrize("flood", [False, True], ids=["never answers", "one endless line"])
+@pytest.mark.parametrize("system", ["nvos", "onyx"])
+def test_a_hostile_switch_is_given_up_in_time(
+    run: Run, start: Callable[[str], Switch], system: str, flood: bool, tmp_path: Path
+) -> None:
+    mute, kept = Mute(flood), []
+
+    def serve(listener: socket.socket) -> None:
+        connection, _address = listener.accept()
+        transport = paramiko.Transport(connection)
+        transport.add_server_key(paramiko.RSAKey.generate(2048))
+        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
+            transport.start_server(server=mute)
+            while transport.is_active():
+                kept.append(transport.accept(1))
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=serve, args=(listener,), daemon=True).start()
+        (tmp_path / "none").touch()
+        options = {"port": listener.getsockname()[1], "known_hosts": str(tmp_path / "none"), "host_key_checking": False}
+        began = time.monotonic()
+        result = run(**{**asking(start(system), **options), "timeout": 1})
+        mute.done.set()
+    assert [(n, v) for n, _s, v, _value in found(result)] == [("switch", "unknown")]
+    assert "given up" in result["summary"]
+    assert time.monotonic() - began < 8
 
 
 def test_a_changed_or_unknown_host_key_is_refused(run: Run, start: Callable[[str], Switch], tmp_path: Path) -> None:
