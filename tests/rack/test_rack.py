@@ -147,9 +147,9 @@ LIVE_FAULTS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "second": {
         "node1": ("unit unbound",),
-        "node2": ("latency +1 us on one cable", "recovery action reboot", "PCIe generation 4"),
+        "node2": ("latency +1 us on one cable", "recovery action reboot", "PCIe generation 4", "link downed 3 times"),
         "node3": ("rate 200", "VBIOS differs from the other GPUs", "XID 48"),
-        "node4": ("port Initializing", "fabric in progress on one GPU", "persistence off", "link downed 3 times"),
+        "node4": ("port Initializing", "fabric in progress on one GPU", "persistence off"),
     },
 }
 
