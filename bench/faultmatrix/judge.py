@@ -17,6 +17,7 @@ from typing import Any
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import BLOCKING, describe, worst
 from simhw import bundle, faults
 from simhw import describe as description
+from simhw.bundle import Site
 from simhw.hw import Hw
 
 from bench import gaterun
@@ -52,7 +53,7 @@ class Node:
     case: Case
     hw: Hw
     view: Hw
-    site: bundle.Site
+    site: Site
     bundle: Path
 
     @property
@@ -82,7 +83,7 @@ def _description(board: str, vendor: str, link_layer: str, name: str, broken: tu
 def make(case: Case, place: Path) -> tuple[Node, dict[str, Hw]]:
     """Write the node's bundle and return the node, and the effective descriptions of the whole rack."""
     chosen: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in case.site.items()}
-    site = bundle.Site(**chosen)
+    site = Site(**chosen)
     views: dict[str, Hw] = {}
     own: Hw = {}
     for name in NODES:

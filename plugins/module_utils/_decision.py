@@ -93,7 +93,7 @@ def read_result(gate: str, raw: bytes | None, here: Here | None = None, *, allow
     try:
         data: Any = json.loads(raw, parse_constant=_no_number, object_pairs_hook=_no_duplicates)
     except (ValueError, RecursionError) as exc:
-        detail = f": {exc}" if type(exc) is _Odd else ""
+        detail = f": {exc}" if isinstance(exc, _Odd) else ""
         return _refused(gate, f"the evidence is not JSON{detail}", raw)
     problem = (
         _problem(gate, data)

@@ -19,6 +19,10 @@ author: The ai_infra.gpu_rack authors (!UNKNOWN)
 extends_documentation_fragment:
   - ai_infra.gpu_rack.gate
 options:
+  profile:
+    description: Taken so that one command line fits every gate. No limit of this gate depends on the board.
+    type: str
+    choices: [hgx_h100_8, hgx_h100_4, h100_nvl, h100_pcie, article]
   node:
     description:
       - Name of the node in Consul. The host's own short name without it.
@@ -110,6 +114,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils import _consul_health
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._board_profiles import NAMES
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._capture import Source
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._cli import GATE_ARGS, check_numbers, finish_gate
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._consul import Consul, ConsulError
@@ -118,6 +123,7 @@ from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import 
 GATE = "consul_health"
 ARGUMENT_SPEC: dict[str, Any] = {
     **GATE_ARGS,
+    "profile": {"type": "str", "choices": list(NAMES)},
     "node": {"type": "str"},
     "services": {"type": "list", "elements": "str", "default": []},
     "maintenance": {"type": "str", "choices": ["fail", "warn"], "default": "fail"},

@@ -19,8 +19,8 @@ description:
   - A value that fewer than O(min_nodes) nodes have gets no verdict; C(fleet_consistency.size) counts them. A node
     without any other one is a V(warn) there, so that the first node of a rack can join.
   - A version that most other nodes have and this one has not is V(unknown). A value that only others have is not
-    judged: a node that is brought up alone has measured nothing between nodes, and whether a gate measured what it must
-    is that gate's own verdict.
+    judged, since a node that is brought up alone has measured nothing between nodes. Whether a gate measured what it
+    must is that gate's own verdict.
 author: The ai_infra.gpu_rack authors (!UNKNOWN)
 extends_documentation_fragment:
   - ai_infra.gpu_rack.gate

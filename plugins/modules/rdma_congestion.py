@@ -38,6 +38,10 @@ options:
         C(mlnx_qos-<interface>.txt), C(cma_roce_tos-<HCA>.txt), C(opensm.conf), C(ibdiagnet.txt), and
         C(switch-<command>.txt) with C(-) for blanks.
     type: path
+  profile:
+    description: Taken so that one command line fits every gate. No limit of this gate depends on the board.
+    type: str
+    choices: [hgx_h100_8, hgx_h100_4, h100_nvl, h100_pcie, article]
   link_layer:
     description: Link layer of the RDMA ports.
     type: str
@@ -207,6 +211,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils import _rdma_congestion as judge
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils import _switch_cli, _switch_ssh
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._board_profiles import NAMES
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._capture import Source, refusal
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._cli import GATE_ARGS, check_numbers, finish_gate
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._ibstat import split_hca
@@ -214,6 +219,7 @@ from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import 
 
 ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     **GATE_ARGS,
+    "profile": {"type": "str", "choices": list(NAMES)},
     "link_layer": {"type": "str", "choices": ["infiniband", "ethernet"], "default": "infiniband"},
     "proof": {"type": "list", "elements": "str", "choices": ["node", "opensm", "ibdiagnet", "switch"]},
     "hcas": {"type": "list", "elements": "str"},

@@ -19,7 +19,7 @@ description:
   - An empty log, one that cannot be read, and one that does not reach back to the first line of this boot are
     V(unknown), because errors may be among the lines that are gone. O(since) asks for less than the whole boot.
   - One captured file with errors in it may be an excerpt, such as the lines of C(NVRM) alone. Then it is judged by
-    those errors and its reach is a V(warn). An excerpt without an error is V(unknown): it shows nothing.
+    those errors and its reach is a V(warn). An excerpt without an error shows nothing and is V(unknown).
   - A kernel log in the forms of C(dmesg), C(dmesg -T), C(dmesg --time-format=iso), C(journalctl -k) in its output modes
     C(short), C(short-iso), C(short-monotonic) and C(json), C(/dev/kmsg) and C(/var/log/kern.log) is read. Of a file
     that holds several boots only the last one is judged.

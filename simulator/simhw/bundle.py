@@ -762,6 +762,5 @@ def ibping_text(client_hca: Hw, server_hca: Hw, name: str, count: int) -> str:
     shown = name if received else ""
     return (
         f"\n--- {shown} (Lid {server_hca['rail'] + 12}) ibping statistics ---\n{count} packets transmitted, "
-        f"{received} received, {percent}% packet loss, time {count // 20} ms\nrtt min/avg/max = "
-        f"{rtt.split('/')[0]}/{rtt.split('/')[1]}/{rtt.split('/')[2]} ms\n"
+        f"{received} received, {percent}% packet loss, time {count // 20} ms\nrtt min/avg/max = {rtt} ms\n"
     )

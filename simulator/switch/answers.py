@@ -45,7 +45,7 @@ def answer(system: str, command: str, faults: Collection[str]) -> str:
     if system == "onyx" and words == "show roce":
         return "RoCE mode: N/A\n" if off else _ONYX
     if system in PROMPTED:
-        raise Unknown(f'% Unrecognized command "{words.split(" ")[0]}".\n% Type "?" for help.\n')
+        raise Unknown(f'% Unrecognized command "{words.partition(" ")[0]}".\n% Type "?" for help.\n')
     raise Unknown(
         f"Error: 'nv' does not know: {words}\n" if words.startswith("nv ") else f"bash: {words}: command not found\n"
     )

@@ -216,6 +216,20 @@ def test_a_dead_node_is_critical_within_15_seconds(rack: Rack) -> None:
     assert rack.passing() == units(*HEALTHY)
 
 
+def test_the_report_of_the_last_run_tells_a_dead_node_from_good_ones(rack: Rack) -> None:
+    run = rack.play(playbook="playbooks/report.yml")
+    reports = sorted((ROOT / ".gpu_rack/runs").glob("*/report.json"))
+    report = json.loads(reports[-1].read_text())
+    assert {node["name"]: node["state"] for node in report["nodes"]} == {
+        **dict.fromkeys(HEALTHY, "pass"),
+        "node4": "unreachable",
+    }, run.output[-3000:]
+    assert report["topology"]
+    page = reports[-1].with_name("report.html").read_text()
+    assert "NV18" in page
+    assert 'src="http' not in page
+
+
 def leaks(rack: Rack, host: str, secrets: dict[str, str]) -> list[str]:
     """Return what shows a secret on a host: files others can read, evidence of any mode, lines of the process list."""
     found = rack.ssh(

@@ -121,14 +121,14 @@ class Page:
 
     def _receive(self, deadline: float) -> Event:
         while b"\0" not in self._buffer:
-            ready, _, _ = select.select([self._back], [], [], max(0.0, deadline - time.monotonic()))
+            ready = select.select([self._back], [], [], max(0.0, deadline - time.monotonic()))[0]
             if not ready:
                 raise TimeoutError("chromium does not answer")
             part = self._back.read(1 << 16)
             if not part:
                 raise RuntimeError("chromium has ended")
             self._buffer += part
-        raw, _, self._buffer = self._buffer.partition(b"\0")
+        raw, _end, self._buffer = self._buffer.partition(b"\0")
         found: Event = json.loads(raw)
         return found
 
@@ -178,9 +178,14 @@ class Page:
 
     def key(self, name: str, times: int = 1, shift: bool = False) -> None:
         """Press a key as a person does."""
-        common: dict[str, Any] = {"key": name, "code": name, "windowsVirtualKeyCode": KEYS.get(name, 0), "modifiers": 8 if shift else 0}
+        common: dict[str, Any] = {
+            "key": name,
+            "code": name,
+            "windowsVirtualKeyCode": KEYS.get(name, 0),
+            "modifiers": 8 if shift else 0,
+        }
         text: dict[str, Any] = {"text": "\r"} if name == "Enter" else {}
-        for _ in range(times):
+        for _time in range(times):
             self.call("Input.dispatchKeyEvent", type="keyDown", **text, **common)
             self.call("Input.dispatchKeyEvent", type="keyUp", **common)
 

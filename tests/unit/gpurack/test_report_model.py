@@ -332,7 +332,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(evidence=st.dictionaries(st.sampled_from(KEYS), JSON), decision=st.dictionaries(st.sampled_from(KEYS), JSON))
 def test_no_structure_raises_or_passes_by_itself(
     tmp_path: Path, evidence: dict[str, Any], decision: dict[str, Any]

@@ -92,7 +92,7 @@ def children_of(marker: str) -> list[int]:
 
 
 def wait_for(happened: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not happened():
         assert time.monotonic() < deadline
         time.sleep(0.05)

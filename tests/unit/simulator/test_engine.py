@@ -20,6 +20,8 @@ import pytest
 from engine import cli, make_model, model
 from engine.hardware import Hardware, Speed, parse
 
+from tests.unit.ports import free_port
+
 VLLM = Path(cli.__file__).parent / "bin" / "vllm"
 Start = Callable[..., "Running"]
 
@@ -61,9 +63,7 @@ def start(tmp_path: Path, model_dir: Path) -> Iterator[Start]:
     processes = []
 
     def run(*words: str, hardware: str = "engine: {}\n", env: dict[str, str] | None = None) -> Running:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         (tmp_path / "hw.yml").write_text(hardware)
         config = tmp_path / "engine.yaml"
         config.write_text(f'---\nmodel: "{model_dir}"\nport: {port}\nserved-model-name: tiny\nenforce-eager: true\n')
@@ -153,7 +153,7 @@ def _open(engine: Running, tokens: int) -> socket.socket:
 
 
 def _until(condition: Callable[[], bool]) -> bool:
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while time.monotonic() < end:
         if condition():
             return True

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import threading
 from collections.abc import Callable
@@ -17,6 +16,8 @@ from xml.etree import ElementTree
 import pytest
 from simhw import debs, host, rdma
 from simhw import hw as store
+
+from tests.unit.ports import free_port
 
 MakeNode = Callable[..., Any]
 
@@ -273,12 +274,6 @@ def test_qos(make_node: MakeNode) -> None:
 
 
 # --- RDMA
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
 
 
 def pair(node: Any, tool: str, server_hca: str, client_hca: str, *more: str) -> tuple[int, str]:

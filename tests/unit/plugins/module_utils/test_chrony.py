@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils import _chrony as chrony
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import Check, worst
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -146,7 +146,6 @@ def test_a_source_that_cannot_be_read_is_refused(line: str) -> None:
         chrony.parse_sources(line)
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.one_of(st.text(max_size=200), st.text("0123456789,.:^*?- \nNormal", max_size=200)))
 def test_garbage_raises_only_the_typed_error(garbage: str) -> None:
     with contextlib.suppress(chrony.ChronyError):
@@ -171,9 +170,9 @@ def test_more_than_one_report_is_unreadable(text: str, reason: str) -> None:
 
 
 def test_many_blank_lines_cost_no_time() -> None:
-    start = time.monotonic()
+    start = time.process_time()
     assert chrony.parse_tracking("\n" * 100_000 + TRACKING) == chrony.parse_tracking(TRACKING)
-    assert time.monotonic() - start < 2
+    assert time.process_time() - start < 2
 
 
 V_LIST, DISAGREE, OLD, OLD_LOCAL, NEVER = (

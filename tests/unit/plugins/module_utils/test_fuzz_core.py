@@ -40,7 +40,6 @@ BAD_TRACKING = [
 SOURCES = [(FIXTURES / f"chrony-{n}").read_text() for n in ("4.3-sources.csv", "4.3-sources.txt", "3.4-sources-v.txt")]
 LIMITS = chrony.Limits(max_offset_ms=5.0, offset_source="test")
 NOW = 1764525000.0
-quick = settings(max_examples=200, deadline=None)
 
 
 def judged(tracking: str, sources: str | None) -> str:
@@ -78,7 +77,6 @@ def damaged(draw: st.DrawFn, texts: list[str]) -> tuple[str, str, str]:
     return text, changed, how
 
 
-@quick
 @given(
     st.one_of(st.text(max_size=300), st.text("0123456789,.:^*?-+[]/ \nnsumLeapNormal()", max_size=300)), st.booleans()
 )
@@ -86,7 +84,6 @@ def test_no_text_is_a_synchronised_clock(text: str, alone: bool) -> None:
     assert judged(text, None if alone else text) in BLOCKING
 
 
-@quick
 @given(damaged(GOOD_TRACKING))
 def test_a_tracking_report_that_lost_or_doubled_a_line_does_not_pass(case: tuple[str, str, str]) -> None:
     text, changed, how = case
@@ -101,7 +98,6 @@ def test_a_tracking_report_that_lost_or_doubled_a_line_does_not_pass(case: tuple
             assert verdict in BLOCKING or gone == {line for line in gone if line.startswith("Ref time")}
 
 
-@quick
 @given(damaged(BAD_TRACKING))
 def test_no_damage_makes_a_bad_clock_good(case: tuple[str, str, str]) -> None:
     _text, changed, how = case
@@ -110,7 +106,6 @@ def test_no_damage_makes_a_bad_clock_good(case: tuple[str, str, str]) -> None:
         assert judged(changed, None) in BLOCKING
 
 
-@quick
 @given(damaged(SOURCES), st.sampled_from(GOOD_TRACKING))
 def test_a_list_of_sources_that_is_damaged_never_raises(case: tuple[str, str, str], tracking: str) -> None:
     _text, changed, how = case
@@ -121,7 +116,6 @@ def test_a_list_of_sources_that_is_damaged_never_raises(case: tuple[str, str, st
     assert not any(chrony.is_tracking_line(line) and chrony.is_source_line(line) for line in changed.splitlines())
 
 
-@quick
 @given(st.text(max_size=200))
 def test_any_answer_of_sminfo_is_read(text: str) -> None:
     info = parse_sminfo(text)
@@ -156,7 +150,7 @@ _JSON = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(st.one_of(st.binary(max_size=80), _JSON.map(lambda data: json.dumps({"gate": "g", "evidence": data}).encode())))
 def test_any_captured_file_is_read(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "captured"
@@ -186,7 +180,6 @@ TREE = seal(
 )
 
 
-@quick
 @given(st.data())
 def test_two_results_spliced_into_one_never_pass(draw: st.DataObject) -> None:
     """Parts of a good result of another node or boot in a bad one, by keys."""

@@ -16,7 +16,7 @@ from ansible_collections.ai_infra.gpu_rack.plugins.module_utils import (
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._board_profiles import HGX_H100_8, profile
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import Check, worst
 from ansible_collections.ai_infra.gpu_rack.plugins.modules import nvlink_status, nvlink_topology
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -89,7 +89,6 @@ FORMATS = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(FORMATS)
 def test_garbage_raises_nothing_and_never_passes(text: str) -> None:
     for whole in (True, False):
@@ -125,7 +124,6 @@ def mutated(text: str, kind: str, at: float, other: float) -> str:
 FRACTION = st.floats(0, 1, exclude_max=True)
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.sampled_from(sorted(REPORTS)), KINDS, FRACTION, FRACTION)
 def test_damaged_reports_raise_nothing(name: str, kind: str, at: float, other: float) -> None:
     text, board = REPORTS[name]
@@ -135,7 +133,6 @@ def test_damaged_reports_raise_nothing(name: str, kind: str, at: float, other: f
     nvlink_topology.judge(changed, "hgx_h100_8", None, [])
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.sampled_from(sorted(LINKS)), KINDS, FRACTION, FRACTION)
 def test_damaged_links_raise_nothing(name: str, kind: str, at: float, other: float) -> None:
     changed = mutated(LINKS[name], kind, at, other)
@@ -147,7 +144,6 @@ def test_damaged_links_raise_nothing(name: str, kind: str, at: float, other: flo
 LAST = {"590": "        GPU Shutdown", "535": "        GPU Shutdown", "xml": "</nvidia_smi_log>"}
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.sampled_from(sorted(LAST)), FRACTION)
 @example("590", 0.99999).via("the limit of the last GPU's temperature is cut off")
 def test_a_report_that_is_cut_off_passes_only_after_its_last_judged_line(name: str, at: float) -> None:
@@ -156,19 +152,16 @@ def test_a_report_that_is_cut_off_passes_only_after_its_last_judged_line(name: s
     assert verdict(health(text[: int(at * end)], board)) != "pass"
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.integers(0, len(CSV) - len("Not Active\n")))
 def test_a_csv_that_is_cut_off_never_passes(end: int) -> None:
     assert verdict(health(CSV[:end], whole=False)) != "pass"
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.integers(0, len(STATUS) - 6))
 def test_links_that_are_cut_off_never_pass(end: int) -> None:
     assert verdict(nvlink(STATUS[:end])) != "pass"
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.integers(0, len(ERRORS.rstrip()) - 1))
 def test_counters_that_are_cut_off_never_pass(end: int) -> None:
     assert verdict(nvlink(ERRORS[:end])) != "pass"

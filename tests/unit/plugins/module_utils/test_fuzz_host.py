@@ -12,7 +12,7 @@ from ansible_collections.ai_infra.gpu_rack.plugins.module_utils import _cpuidle,
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._kernel_params import Readings, Wanted
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._numa_binding import Unit
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import Check, worst
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -126,14 +126,12 @@ soup = st.lists(st.one_of(st.sampled_from(WORDS), st.text(max_size=8)), max_size
 
 
 @pytest.mark.parametrize("name", JUDGES)
-@settings(max_examples=150, deadline=None)
 @given(text=st.one_of(st.text(max_size=200), soup))
 def test_arbitrary_text_raises_nothing(name: str, text: str) -> None:
     JUDGES[name](text)
 
 
 @pytest.mark.parametrize("name", JUDGES)
-@settings(max_examples=100, deadline=None)
 @given(text=st.text(max_size=200))
 def test_garbage_never_passes(name: str, text: str) -> None:
     assert worst(c.verdict for c in JUDGES[name](text)) != "pass"
@@ -166,7 +164,6 @@ def damaged(draw: st.DrawFn, names: tuple[str, ...]) -> str:
 
 
 @pytest.mark.parametrize("name", JUDGES)
-@settings(max_examples=120, deadline=None)
 @given(data=st.data())
 def test_damaged_reports_raise_nothing(name: str, data: st.DataObject) -> None:
     JUDGES[name](data.draw(damaged(SEEDS[name])))

@@ -110,14 +110,14 @@ def test_the_fixture_itself_passes(name: str, judge: Judge, _cut: str | None) ->
 
 
 @pytest.mark.parametrize(("name", "judge", "_cut"), CASES, ids=NAMES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(garbage=st.text(max_size=300))
 def test_garbage_never_passes(name: str, judge: Judge, _cut: str | None, garbage: str) -> None:
     assert worst(c.verdict for c in judge(garbage)) != "pass"
 
 
 @pytest.mark.parametrize(("name", "judge", "cut"), CASES, ids=NAMES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_a_cut_report_never_passes(name: str, judge: Judge, cut: str | None, data: st.DataObject) -> None:
     text = (FIXTURES / name).read_text()
@@ -126,7 +126,7 @@ def test_a_cut_report_never_passes(name: str, judge: Judge, cut: str | None, dat
 
 
 @pytest.mark.parametrize(("name", "judge", "_cut"), CASES, ids=NAMES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_a_mutated_report_never_raises(name: str, judge: Judge, _cut: str | None, data: st.DataObject) -> None:
     lines = (FIXTURES / name).read_text().splitlines(keepends=True)

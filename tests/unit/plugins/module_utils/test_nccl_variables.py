@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils import _nccl_variables as nccl
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 RAILS = [f"mlx5_{i}" for i in range(8)]
@@ -245,14 +245,12 @@ def test_no_name_is_both_known_and_gone() -> None:
 
 
 # The first draw of any text builds Unicode tables, which is slow on a loaded machine and says nothing of the test.
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.dictionaries(st.sampled_from(sorted(nccl.VARIABLES)), st.text() | st.integers() | st.booleans()))
 def test_what_passes_is_read_back_as_it_was_written(variables: dict[str, Any]) -> None:
     if nccl.lint(variables) == []:
         assert nccl.parse(nccl.render(variables, "header")) == {k: str(v) for k, v in variables.items()}
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.text(), st.text(), st.sampled_from(nccl.PLACEMENTS))
 def test_linter_answers_on_any_text(name: str, value: str, placement: str) -> None:
     assert all(isinstance(p, str) for p in nccl.lint({name: value}, placement))

@@ -199,9 +199,9 @@ def test_numactl_hardware_alone_is_judged_for_what_the_host_has() -> None:
     for old, new in ((" 10  21", " 21  10"), ("4 5 6", "4 5 0"), ("0 free: 1012345", "0 free: 9912345")):
         assert judge(HARDWARE.replace(old, new))[1] == "unknown"
     # Many distances and a line that does not end cost no time.
-    start = time.monotonic()
+    start = time.process_time()
     judge(HARDWARE + "  2: " + " 120" * 500 + "x\n")
-    assert time.monotonic() - start < 2
+    assert time.process_time() - start < 2
 
 
 ALONE = {

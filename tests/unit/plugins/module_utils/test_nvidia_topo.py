@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils import _nvidia_topo as topo
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -253,14 +253,12 @@ _ALPHABET = st.sampled_from(
 )
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.one_of(st.text(max_size=300), st.lists(_ALPHABET, max_size=120).map("".join)))
 def test_garbage_raises_only_the_typed_error(garbage: str) -> None:
     with contextlib.suppress(topo.TopoError):
         topo.parse(garbage)
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.integers(0, len(FORM_F) - 1), st.integers(0, 40), st.text(max_size=6))
 def test_a_damaged_matrix_never_reads_as_other_links_unnoticed(start: int, length: int, insert: str) -> None:
     damaged = FORM_F[:start] + insert + FORM_F[start + length :]

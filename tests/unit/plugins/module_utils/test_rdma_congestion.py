@@ -137,7 +137,9 @@ def test_ecn() -> None:
 
 
 def firmware(stdout: str) -> list[Check]:
-    (settings,) = rdma.parse_firmware(stdout).values()
+    devices = rdma.parse_firmware(stdout)
+    assert len(devices) == 1
+    settings = devices.popitem()[1]
     return rdma.judge_firmware("mlx5_0", 1, settings, INTENT, "mlxconfig does not list it")
 
 

@@ -4,29 +4,17 @@
 
 from __future__ import annotations
 
-import random
 import socket
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils import _sweep_hub
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._sweep_hub import Hub, Lost, Message
 
+from tests.unit.ports import free_port
+
 Ends = tuple[Hub, Hub]
-
-
-def free_port() -> int:
-    """Return a free port below the range from which the kernel takes client ports."""
-    first_client_port = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    while True:
-        port = random.randrange(1024, first_client_port)
-        try:
-            with socket.create_server(("127.0.0.2", port)), socket.create_server(("127.0.0.3", port)):
-                return port
-        except OSError:
-            continue
 
 
 def hello(node: str, sweep: str = "s") -> Message:

@@ -12,7 +12,7 @@ from ansible_collections.ai_infra.gpu_rack.plugins.module_utils import _topology
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._board_profiles import profile
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._nvidia_topo import Topology, parse
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import Check, worst
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -312,7 +312,6 @@ def test_interleaved_cores_are_kept_whole_when_their_threads_are_known() -> None
     assert [judge.format_set(p) for p in judge.split_cpus(cpus, 2, cores)] == ["0,2,8,10", "4,6,12,14"]
 
 
-@settings(max_examples=100)
 @given(st.frozensets(st.integers(0, 300), max_size=80), st.integers(1, 8))
 def test_cpu_sets_are_disjoint_and_of_the_node(cpus: frozenset[int], parts: int) -> None:
     found = judge.split_cpus(cpus, parts)
@@ -328,7 +327,6 @@ def test_nearest_nics_are_those_below_the_same_switches() -> None:
     assert judge.nearest_nics(topology, (0, 1), ["mlx5_1", "mlx5_0"]) == ["mlx5_1", "mlx5_0"]
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     st.dictionaries(st.sampled_from(PAIRS), st.sampled_from(["NV18", "NV17", "SYS", "X", "", "NODE", "?"]), max_size=6)
 )

@@ -226,7 +226,7 @@ def test_a_live_reading_is_judged_alike_from_its_evidence(
     assert_same(judge_twice(run[module], tmp_path, None, {**options, **quick}))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_damaged_evidence_never_passes(run: dict[ModuleType, Run], tmp_path: Path, data: st.DataObject) -> None:
     """Cut, flip or take out anywhere: the stored file is then no evidence, or it holds what it held before."""

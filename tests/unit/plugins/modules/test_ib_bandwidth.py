@@ -4,23 +4,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import random
-import socket
-import stat
-import sys
-import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.ai_infra.gpu_rack.plugins.module_utils import _sweep_run
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._bandwidth import BandwidthLimits
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._sweep_matrix import Rules
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._sweep_run import Sweep
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._sweep_verdict import judge
 from ansible_collections.ai_infra.gpu_rack.plugins.modules import ib_bandwidth
+
+from tests.unit.sweep_nodes import control_port, options, stand_ins, together
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 RULES = Rules(bandwidth=BandwidthLimits.of("hgx_h100_8", None, None))
@@ -138,61 +134,19 @@ END
 
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Put the stand-ins first on PATH; return the directory of their faults."""
-    tools = tmp_path / "bin"
-    tools.mkdir()
-    for name, body in TOOLS.items():
-        file = tools / name
-        text = body.replace("PYTHON", sys.executable)
-        file.write_text("#!/bin/sh\n" + text.replace("FIXTURE", str(FIXTURES / "perftest-24.10-ib_write_bw-ndr.txt")))
-        file.chmod(file.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setenv("PATH", f"{tools}:/usr/bin:/bin")
-    monkeypatch.setattr(_sweep_run._cli, "_search_path", lambda: f"{tools}:/usr/bin:/bin")
-    directory = tmp_path / "state"
-    directory.mkdir()
-    monkeypatch.setenv("STATE", str(directory))
-    real = _sweep_run.tcp_port
-
-    def port(*given: Any) -> int:
-        name = threading.current_thread().name
-        return real(*given) + (40 * int(name[1:]) if name.startswith("n") else 0)
-
-    # The nodes share one host here, and two that measure at the same time must not share a port.
-    monkeypatch.setattr(_sweep_run, "tcp_port", port)
-    return directory
+    return stand_ins(TOOLS, FIXTURES / "perftest-24.10-ib_write_bw-ndr.txt", tmp_path, monkeypatch)
 
 
-def free_port() -> int:
-    """Return a port that is free with the 200 above it, below the range from which the kernel takes client ports."""
-    first_client_port = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    while True:
-        port = random.randrange(1024, first_client_port - 200)
-        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
-            for offset in range(201):
-                stack.enter_context(socket.create_server(("", port + offset)))
-            return port
-
-
-def options(node: str, names: list[str], **extra: Any) -> dict[str, Any]:
-    defaults = {name: spec.get("default") for name, spec in ib_bandwidth.ARGUMENTS.items()}
-    peers = [{"name": name, "address": f"127.0.0.{int(name[1:]) + 1}", "rack": ""} for name in names]
-    return {**defaults, "node": node, "peers": peers, "hcas": ["mlx5_0", "mlx5_1"], "meet_timeout": 20.0, **extra}
-
-
-def sweep(names: list[str], present: list[str] | None = None, **extra: Any) -> dict[str, _sweep_run.Sweep]:
+def sweep(names: list[str], present: list[str] | None = None, **extra: Any) -> dict[str, Sweep]:
     """Run the sweep on the present nodes at the same time; the results are in each one's `results`."""
-    sweeps: dict[str, _sweep_run.Sweep] = {}
-    extra.setdefault("control_port", free_port())
+    sweeps: dict[str, Sweep] = {}
+    extra.setdefault("control_port", control_port())
 
     def one(name: str) -> None:
-        sweeps[name] = ib_bandwidth.sweep_of(options(name, names, **extra), [], RULES)
+        sweeps[name] = ib_bandwidth.sweep_of(options(ib_bandwidth.ARGUMENTS, name, names, **extra), [], RULES)
         sweeps[name].run(share=True)
 
-    threads = [threading.Thread(target=one, args=(name,), name=name) for name in present or names]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    together(present or names, one)
     return sweeps
 
 
@@ -237,7 +191,7 @@ def test_node_alone_is_a_warning(state: Path, tmp_path: Path, capsys: pytest.Cap
         "node": "n1",
         "peers": [{"name": "n1", "address": "127.0.0.2"}],
         "hcas": ["mlx5_0", "mlx5_1"],
-        "control_port": free_port(),
+        "control_port": control_port(),
         "profile": "hgx_h100_8",
         "evidence_dir": str(tmp_path / "evidence"),
     }
@@ -261,7 +215,7 @@ def test_tool_that_is_missing_is_unknown(state: Path, capsys: pytest.CaptureFixt
         "node": "n1",
         "peers": [{"name": "n1", "address": "127.0.0.2"}],
         "hcas": ["mlx5_0", "mlx5_1"],
-        "control_port": free_port(),
+        "control_port": control_port(),
         "profile": "hgx_h100_8",
         "enforce": False,
     }

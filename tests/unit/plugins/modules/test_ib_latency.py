@@ -4,24 +4,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import random
 import socket
-import stat
-import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.ai_infra.gpu_rack.plugins.module_utils import _sweep_run
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._latency_limits import Limits
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._sweep_run import Sweep
-from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import Evidence
 from ansible_collections.ai_infra.gpu_rack.plugins.modules import ib_latency
+
+from tests.unit.sweep_nodes import control_port, options, stand_ins, together
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 LIMITS = Limits.of("hgx_h100_8", None, None, None)
@@ -78,78 +73,22 @@ END
 
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Put the stand-ins first on PATH; return the directory of their faults."""
-    tools = tmp_path / "bin"
-    tools.mkdir()
-    for name, body in TOOLS.items():
-        file = tools / name
-        file.write_text(
-            "#!/bin/sh\n"
-            + body.replace("PYTHON", sys.executable).replace("FIXTURE", str(FIXTURES / "perftest-4.5-ib_write_lat.txt"))
-        )
-        file.chmod(file.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setenv("PATH", f"{tools}:/usr/bin:/bin")
-    monkeypatch.setattr(ib_latency._cli, "_search_path", lambda: f"{tools}:/usr/bin:/bin")
-    directory = tmp_path / "state"
-    directory.mkdir()
-    monkeypatch.setenv("STATE", str(directory))
-    # The nodes share one host here, and two that measure at the same time must not share a port.
-    real = _sweep_run.tcp_port
-    monkeypatch.setattr(
-        _sweep_run,
-        "tcp_port",
-        lambda *given: (
-            real(*given) + 40 * int(threading.current_thread().name.removeprefix("n").removeprefix("MainThread") or 0)
-        ),
-    )
-    return directory
-
-
-def free_port() -> int:
-    """Return a port that is free with the 200 above it, below the range from which the kernel takes client ports."""
-    first_client_port = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    while True:
-        port = random.randrange(1024, first_client_port - 200)
-        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
-            for offset in range(201):
-                stack.enter_context(socket.create_server(("", port + offset)))
-            return port
-
-
-def options(node: str, names: list[str], **extra: Any) -> dict[str, Any]:
-    defaults = {name: spec.get("default") for name, spec in ib_latency.ARGUMENTS.items()}
-    racks = extra.pop("racks", {})
-    peers = [{"name": name, "address": f"127.0.0.{int(name[1:]) + 1}", "rack": racks.get(name, "")} for name in names]
-    return {
-        **defaults,
-        "node": node,
-        "peers": peers,
-        "hcas": ["mlx5_0", "mlx5_1"],
-        "sweep": "s",
-        "meet_timeout": 20.0,
-        **extra,
-    }
+    return stand_ins(TOOLS, FIXTURES / "perftest-4.5-ib_write_lat.txt", tmp_path, monkeypatch)
 
 
 def sweep(
     names: list[str], present: list[str] | None = None, **extra: Any
 ) -> dict[str, tuple[list[dict[str, Any]], dict[str, str]]]:
-    """Run the sweep on the present nodes at the same time."""
+    """Run the sweep on the present nodes at the same time. A sweep that is a dictionary is each node's own."""
     results: dict[str, tuple[list[dict[str, Any]], dict[str, str]]] = {}
-    extra.setdefault("control_port", free_port())
+    extra.setdefault("control_port", control_port())
+    ident = extra.pop("sweep", "s")
 
     def one(name: str) -> None:
-        evidence: list[Evidence] = []
-        own = {
-            key: value[name] if isinstance(value, dict) and key != "racks" else value for key, value in extra.items()
-        }
-        results[name] = ib_latency.sweep_of(options(name, names, **own), evidence, LIMITS).run()
+        own = {**extra, "sweep": ident[name] if isinstance(ident, dict) else ident}
+        results[name] = ib_latency.sweep_of(options(ib_latency.ARGUMENTS, name, names, **own), [], LIMITS).run()
 
-    threads = [threading.Thread(target=one, args=(name,), name=name) for name in present or names]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    together(present or names, one)
     return results
 
 
@@ -172,7 +111,7 @@ def test_three_nodes_measure_every_pair_on_every_rail(state: Path) -> None:
 def test_dead_partner_costs_one_wait_and_the_others_are_measured(state: Path) -> None:
     start = time.monotonic()
     results = sweep(["n1", "n2", "n3"], present=["n1", "n2"], meet_timeout=3.0)
-    assert time.monotonic() - start < 15
+    assert time.monotonic() - start < 20
     rows, absent = results["n1"]
     assert list(absent) == ["n3"]
     assert "did not take part" in absent["n3"]
@@ -319,7 +258,7 @@ def test_partner_that_is_busy_for_long_is_waited_for(state: Path, monkeypatch: p
         return real(self, hub, index, *rest)
 
     monkeypatch.setattr(Sweep, "_meet", slow)
-    rows, absent = sweep(["n1", "n2", "n3"], timeout=0.7)["n1"]
+    rows, absent = sweep(["n1", "n2", "n3"], timeout=1.3)["n1"]
     assert absent == {}
     assert {row["t_typical_us"] for row in rows} == {1.91}
 
@@ -336,7 +275,7 @@ def test_module_stores_the_raw_outputs(state: Path, tmp_path: Path, capsys: pyte
         "node": "n1",
         "peers": [{"name": "n1", "address": "127.0.0.2"}],
         "hcas": ["mlx5_0", "mlx5_1"],
-        "control_port": free_port(),
+        "control_port": control_port(),
         "evidence_dir": str(tmp_path / "evidence"),
     }
     outcome = run(arguments, capsys)
@@ -370,16 +309,15 @@ def test_wrong_input_is_refused(change: dict[str, Any], part: str, capsys: pytes
 
 
 def test_port_in_use_names_the_port(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with socket.create_server(("127.0.0.2", 0)) as taken:
-        port = taken.getsockname()[1]
-        arguments = {
-            "node": "n1",
-            "peers": [{"name": "n1", "address": "127.0.0.2"}, {"name": "n2", "address": "127.0.0.3"}],
-            "hcas": ["mlx5_0"],
-            "control_port": min(port, 63000),
-        }
-        outcome = run(arguments, capsys) if port <= 63000 else {"msg": f"TCP port {port}: Address already in use"}
-    assert f"TCP port {port}: Address already in use" in outcome["msg"]
+    port = control_port()
+    arguments = {
+        "node": "n1",
+        "peers": [{"name": "n1", "address": "127.0.0.2"}, {"name": "n2", "address": "127.0.0.3"}],
+        "hcas": ["mlx5_0"],
+        "control_port": port,
+    }
+    with socket.create_server(("127.0.0.2", port)):
+        assert f"TCP port {port}: Address already in use" in run(arguments, capsys)["msg"]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import base64
 import json
-import socket
 import threading
 import urllib.parse
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ import pytest
 from ansible_collections.ai_infra.gpu_rack.plugins.modules import rack_status_info
 
 from tests.unit.module_runner import Run, runner
+from tests.unit.ports import free_port
 
 TOKEN = "5e3c8c0e-0000-4000-8000-00000000beef"
 PASS = MappingProxyType(
@@ -298,9 +298,7 @@ def test_a_wrong_token_is_refused_and_not_shown(servers: Servers, run: Run, monk
 
 
 def test_no_answer(run: Run) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"http://127.0.0.1:{free.getsockname()[1]}"
+    address = f"http://127.0.0.1:{free_port()}"
     assert run(nodes=["node1"], address=address)["msg"] == (
         f"Consul at {address}: no answer (Connection refused). Check the address, and that its server runs."
     )

@@ -242,7 +242,7 @@ class Mute(paramiko.ServerInterface):
         if self.flood:
             threading.Thread(target=self.write, args=(channel,), daemon=True).start()
         else:
-            self.done.wait(20)
+            self.done.wait(60)
         return True
 
     def write(self, channel: paramiko.Channel) -> None:
@@ -276,7 +276,7 @@ def test_a_hostile_switch_is_given_up_in_time(
         mute.done.set()
     assert [(n, v) for n, _s, v, _value in found(result)] == [("switch", "unknown")]
     assert "given up" in result["summary"]
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 30
 
 
 def test_a_changed_or_unknown_host_key_is_refused(run: Run, start: Callable[[str], Switch], tmp_path: Path) -> None:
