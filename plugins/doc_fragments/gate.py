@@ -14,7 +14,8 @@ options:
     description:
       - Judge stored output of the tool in place of running it, so that a support bundle is judged without the hardware.
       - A file, or for a module that runs several tools a directory that holds one file a tool, or the C(<gate>.json) of
-        an O(evidence_dir), which gives the checks it gave when it was made.
+        an O(evidence_dir), which gives the checks it gave when it was made, without those carried over from an earlier
+        reading.
       - Files may be compressed (C(.gz)), begin with a byte order mark (UTF-8, UTF-16), and end their lines in CR LF.
         One of more than 64 MiB is not read.
       - In a directory, C(<name>.rc) beside a file holds the exit status of the tool and C(<name>.stderr) what it wrote
@@ -24,6 +25,10 @@ options:
   evidence_dir:
     description:
       - Directory on the host where the result and the raw output are stored, as C(<gate>.json) with mode 0600.
+      - Where a module has the option C(before) and it names this very file, the result replaces the earlier reading.
+        What was V(fail) or V(unknown) in that one is carried into the new result, with C(before the load) behind the
+        subject, so a defect that is gone in the second reading still blocks. An earlier result that is missing or
+        damaged is V(unknown).
     type: path
   enforce:
     description:

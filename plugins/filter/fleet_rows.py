@@ -19,6 +19,8 @@ description:
   - Puts the C(fleet) values of gate results together, one row a node, for M(ai_infra.gpu_rack.fleet_consistency).
   - Nodes that have no result in this run keep the row they have in the baseline, so that a run with C(--limit) compares
     its node with the last values of the others and leaves theirs as they are.
+  - A baseline that is damaged counts as none. A row with only a C(problem) says so, and
+    M(ai_infra.gpu_rack.fleet_consistency) makes it a V(warn) - a file on the controller is no fault of a node.
 author: The ai_infra.gpu_rack authors (!UNKNOWN)
 positional: hostvars, results, baseline, known
 options:
@@ -64,6 +66,7 @@ _value:
   description:
     - One row a node, sorted by name, with C(node), C(board), C(rack) and C(fleet). C(fleet) holds C(versions) and
       C(values).
+    - Last, if the baseline could not be read, a row with only C(problem). It need not be stored.
   type: list
   elements: dict
 """
@@ -78,10 +81,11 @@ def fleet_rows(
     board: str = "gpu_rack_board",
     rack: str = "gpu_rack_rack",
 ) -> list[dict[str, Any]]:
-    """Return the rows; raise AnsibleFilterError for a baseline that cannot be read."""
+    """Return the rows, and one with a problem for a baseline that cannot be read."""
     if isinstance(nodes, str) or isinstance(results, str):
         raise AnsibleFilterError("fleet_rows: give lists of nodes and of variables.")
-    rows = {row["node"]: row for row in _stored(baseline) if known is None or row["node"] in known}
+    stored, problem = _stored(baseline)
+    rows = {row["node"]: row for row in stored if known is None or row["node"] in known}
     for node in nodes:
         variables = hostvars[node]
         fleet: dict[str, dict[str, Any]] = {"versions": {}, "values": {}}
@@ -93,31 +97,32 @@ def fleet_rows(
         if fleet["versions"] or fleet["values"]:
             text = {key: str(variables.get(name) or "") for key, name in (("board", board), ("rack", rack))}
             rows[node] = {"node": str(node), **text, "fleet": fleet}
-    return [rows[node] for node in sorted(rows)]
+    return [rows[node] for node in sorted(rows)] + ([{"problem": problem}] if problem else [])
 
 
-def _stored(baseline: str | None) -> list[dict[str, Any]]:
-    """Return the rows of earlier runs. A file that is damaged is an error: without it nothing would be compared."""
+def _stored(baseline: str | None) -> tuple[list[dict[str, Any]], str | None]:
+    """Return the rows of earlier runs, and why there are none when the file is damaged.
+
+    No error: it would come on every node of the run and quarantine them all.
+    """
     if not baseline:
-        return []
+        return [], None
     try:
         data = json.loads(Path(baseline).read_text("utf-8"))
     except FileNotFoundError:
-        return []
+        return [], None
     except (OSError, ValueError, RecursionError) as exc:
-        message = (
-            f"fleet_rows: {baseline} cannot be read ({exc}). Delete it, the next run of all nodes writes it again."
-        )
-        raise AnsibleFilterError(message) from exc
+        return [], f"the rows of earlier runs, since {baseline} cannot be read ({exc})"
     rows = data.get("rows") if isinstance(data, dict) else data
-    if not isinstance(rows, list) or not all(
-        isinstance(row, dict) and isinstance(row.get("node"), str) for row in rows
-    ):
-        message = (
-            f"fleet_rows: {baseline} holds no rows of nodes. Delete it, the next run of all nodes writes it again."
-        )
-        raise AnsibleFilterError(message)
-    return rows
+    # The row about a baseline that was damaged is of the run that found it, wherever it was stored.
+    nodes = [row for row in rows if not _marks(row)] if isinstance(rows, list) else None
+    if nodes is None or not all(isinstance(row, dict) and isinstance(row.get("node"), str) for row in nodes):
+        return [], f"the rows of earlier runs, since {baseline} holds no rows of nodes"
+    return nodes, None
+
+
+def _marks(row: Any) -> bool:
+    return isinstance(row, dict) and set(row) == {"problem"}
 
 
 class FilterModule:

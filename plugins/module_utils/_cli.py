@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import dataclasses
 import gzip
 import io
 import itertools
@@ -25,12 +26,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._decision import read_result
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import (
     BLOCKING,
     Check,
     Evidence,
     result,
     seal,
+    unknown,
 )
 
 GATE_ARGS: dict[str, dict[str, Any]] = {
@@ -41,6 +44,14 @@ GATE_ARGS: dict[str, dict[str, Any]] = {
 }
 """Options every gate module takes; documented in the fragment ai_infra.gpu_rack.gate."""
 
+EARLIER: dict[str, str] = {
+    "gpu_health": "gpu_health.growth",
+    "ib_port": "ib_port.counters",
+    "nvlink_status": "nvlink_status.growth",
+    "xid": "xid.growth",
+}
+"""Gates with the option before, and the check that says when the earlier result cannot be used."""
+
 MAX_OUTPUT_BYTES = 64 << 20
 """Largest output of a tool and largest captured file that is read. A whole `nvidia-smi -q` of 8 GPUs has 0.1 MiB."""
 
@@ -48,6 +59,7 @@ MAX_OUTPUT_BYTES = 64 << 20
 _KEPT_OF_FLOOD = 1 << 20
 _KILL_GRACE_S = 2.0
 _POLL_S = 0.05
+_EARLIER_MARK = " before the load"
 
 
 def run(
@@ -251,6 +263,33 @@ def fail_unwritten(
     module.fail_json(msg=message, changed=changed, **outcome)
 
 
+def _carried(module: Any, gate: str, directory: str | None) -> list[Check]:
+    """Return what blocked in the result that this one replaces, when the option before names that very file.
+
+    The second of two readings is stored over the first. What was wrong at rest and is gone under load, a link that
+    came back, was wrong all the same.
+    """
+    before = module.params.get("before")
+    if not before or not directory or gate not in EARLIER:
+        return []
+    path = os.path.join(directory, f"{gate}.json")
+    if os.path.realpath(before) != os.path.realpath(path):
+        return []
+    earlier = read_result(gate, read_bytes(Path(path)), allow_captured=bool(module.params.get("captured")))
+    if earlier.time is None:
+        reason = f"{path}: {earlier.checks[0]['reason']}"
+        return [unknown(EARLIER[gate], "earlier reading", reason, "Run both readings again in a new run.")]
+    return [_marked(Check(**check)) for check in earlier.checks if check["verdict"] in BLOCKING]
+
+
+def _marked(check: Check) -> Check:
+    """Return a check of the earlier reading that says so; one that was carried before already does."""
+    if check.subject.endswith(_EARLIER_MARK):
+        return check
+    reason = f"{check.reason} (so it was in the first reading, which this one replaced)"
+    return dataclasses.replace(check, subject=f"{check.subject}{_EARLIER_MARK}", reason=reason)
+
+
 def finish_gate(
     module: Any,
     gate: str,
@@ -262,13 +301,14 @@ def finish_gate(
 ) -> None:
     """Store and return a gate's result. A blocking verdict fails the task unless O(enforce=false).
 
-    `changed` is for the gate that also writes a file of its own (inference_units).
+    `changed` is for the gate that also writes a file of its own (inference_units). What blocked in an earlier result
+    that this one replaces still blocks (option before).
 
     Evidence is written in check mode too: it is a record of what was read, not a change to the node's configuration.
     """
     check_numbers(module)
-    outcome = {**result(gate, checks, evidence), **extra}
     directory = module.params.get("evidence_dir")
+    outcome = {**result(gate, [*checks, *_carried(module, gate, directory)], evidence), **extra}
     if directory:
         path = Path(directory) / f"{gate}.json"
         try:

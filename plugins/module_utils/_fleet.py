@@ -14,8 +14,8 @@ from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import 
 
 CHECKS: dict[str, str] = {
     "fleet_consistency.rows": "The rows of facts can be read, and there is exactly one of the node.",
-    "fleet_consistency.size": "Number of nodes of the same board that there are to compare with; alone is a warn, and "
-    "values need option min_nodes.",
+    "fleet_consistency.size": "Number of nodes of the same board that there are to compare with; alone is a warn, so "
+    "are lost rows of earlier runs, and values need option min_nodes.",
     "fleet_consistency.version": "A version that other gates read (driver, firmware, VBIOS, library), held against the "
     "one that most nodes of the rack have.",
     "fleet_consistency.value": "A value that other gates measured, held against the median of the other nodes of the "
@@ -38,7 +38,10 @@ class Value:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:
-    """What the gates found on one node. Only nodes of one board are compared; `problem` says why a row is of no use."""
+    """What the gates found on one node. Only nodes of one board are compared; `problem` says why a row is of no use.
+
+    `lost`: it is no node's row and stands for those of earlier runs that could not be read.
+    """
 
     node: str
     rack: str
@@ -46,6 +49,7 @@ class Row:
     versions: Mapping[str, str]
     values: Mapping[str, Value]
     problem: str | None = None
+    lost: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -82,6 +86,8 @@ def rows_of(data: Any) -> tuple[list[Row], str | None]:
 
 def _row(entry: Any) -> Row:
     """Return a row; one that is not in order has a problem and no facts."""
+    if isinstance(entry, dict) and set(entry) == {"problem"} and isinstance(entry["problem"], str):
+        return Row("", "", "", {}, {}, entry["problem"][:400], lost=True)
     name = entry.get("node") if isinstance(entry, dict) else None
     if not isinstance(name, str) or not name:
         return Row("", "", "", {}, {}, f"a row without a node: {str(entry)[:80]}")
@@ -122,13 +128,17 @@ def judge(reading: Evidence, node: str | None, rules: Rules) -> list[Check]:
     if reading.error or reading.rc != 0:
         return [unknown("fleet_consistency.rows", node or "rows", f"{reading.command}: {reading.error}", remedy)]
     rows, problem = parse(reading.stdout)
-    if problem is None and not rows:
-        problem = "there is no row"
+    if problem is None and all(row.lost for row in rows):
+        problem = "; ".join(["there is no row", *(f"not counted: {row.problem}" for row in rows)])
     if problem is not None:
         return [unknown("fleet_consistency.rows", node or "rows", problem, remedy)]
     if node is not None:
         return judge_node(rows, node, rules)
-    nameless = [unknown("fleet_consistency.rows", "rows", str(row.problem), remedy) for row in rows if not row.node]
+    nameless = [
+        unknown("fleet_consistency.rows", "rows", str(row.problem), remedy)
+        for row in rows
+        if not row.node and not row.lost
+    ]
     return nameless + [check for row in rows if row.node for check in judge_node(rows, row.node, rules)]
 
 
@@ -152,17 +162,15 @@ def judge_node(rows: Sequence[Row], node: str, rules: Rules) -> list[Check]:
             few += 1
         else:
             checks.append(judged)
-    broken = [row.problem for row in rows if row.problem]
+    broken = [row for row in rows if row.problem]
     return [_size(mine, others, len(checks), few, broken, rules), *checks]
 
 
-def _size(
-    mine: Row, others: Sequence[Row], compared: int, few: int, broken: Sequence[str | None], rules: Rules
-) -> Check:
+def _size(mine: Row, others: Sequence[Row], compared: int, few: int, broken: Sequence[Row], rules: Rules) -> Check:
     """Say how many nodes were compared, so that a node that had nobody to compare with is not taken for an even one."""
     name, count = "fleet_consistency.size", len(others) + 1
     source = "option min_nodes"
-    notes = "".join(f"; not counted: {problem}" for problem in broken)
+    notes = "".join(f"; not counted: {row.problem}" for row in broken)
     if not mine.versions and not mine.values:
         return unknown(name, mine.node, f"its row holds no fact to compare{notes}", "See whether its gates ran.")
     if count == 1:
@@ -173,6 +181,9 @@ def _size(
         return unknown(name, mine.node, f"no other node has a fact of this one{notes}", "See whether their gates ran.")
     left = f", {few} values left out, of which fewer than {rules.min_nodes} nodes have one" if few else ""
     reason = f"nodes of the board that were compared, {compared} facts{left}{notes}"
+    if any(row.lost for row in broken):
+        remedy = "Put the file of earlier runs back, or run the gate on all nodes, which writes it again."
+        return Check(name, mine.node, "warn", reason, count, rules.min_nodes, "nodes", source, remedy)
     return Check(name, mine.node, "pass", reason, count, rules.min_nodes, "nodes", source)
 
 

@@ -55,10 +55,12 @@ CHECKS: dict[str, str] = {
     "gpu_health.memory_repair": (
         "No memory repair is pending (channel, TPC, page retirement) and none is impossible (Unrepairable Memory)."
     ),
-    "gpu_health.pcie_width": "The width of the PCIe link, held against the board profile; it never shrinks when idle.",
+    "gpu_health.pcie_width": (
+        "The width of the PCIe link, held against option pcie_width or the board profile; it never shrinks when idle."
+    ),
     "gpu_health.pcie_gen": (
-        "The generation of the PCIe link, held against the board profile; in a power saving state a lower current "
-        "generation is a warning, as the driver slows an idle link."
+        "The generation of the PCIe link, held against option pcie_gen or the board profile; in a power saving state a "
+        "lower current generation is a warning, as the driver slows an idle link."
     ),
     "gpu_health.clocks": (
         "No hardware slowdown, thermal slowdown or power brake holds the clocks down (NVML clocks event reasons); the "
@@ -72,7 +74,8 @@ CHECKS: dict[str, str] = {
         "option temperature."
     ),
     "gpu_health.growth": (
-        "Uncorrectable ECC errors and remapped rows, held against an earlier reading (option before): none is added."
+        "Uncorrectable ECC errors, remapped rows and, where the driver counts it, the time a thermal slowdown or the "
+        "power brake held the clocks down, held against an earlier reading (option before): none is added."
     ),
 }
 
@@ -100,6 +103,8 @@ class Limits:
     sram_uncorrected: int = 4
     remapped_rows: int = 512
     temperature: float | None = None
+    pcie_gen: int | None = None
+    pcie_width: int | None = None
     whole: bool = True
 
     @property
@@ -142,13 +147,16 @@ def judge(query: Query, limits: Limits, before: Query | None = None) -> list[Che
 
 
 def fleet(query: Query) -> dict[str, Any]:
-    """Return what should be one version over the rack; only what every GPU of this node agrees on."""
+    """Return what should be one version over the rack; a node that has several names them all.
+
+    The InfoROM image is not among them: a GPU that was replaced comes with a newer one, which breaks nothing, and
+    nobody can give the others the same.
+    """
     lines = {
         "gpu_health.driver": {query.driver},
         "gpu_health.vbios": {printed(gpu.get("VBIOS Version")) for gpu in query.gpus},
-        "gpu_health.inforom": {printed(gpu.get("Inforom Version/Image Version")) for gpu in query.gpus},
     }
-    versions = {name: values.copy().pop() for name, values in lines.items() if len(values) == 1}
+    versions = {name: ", ".join(sorted(v for v in values if v)) for name, values in lines.items()}
     return {"versions": {name: value for name, value in versions.items() if value}, "values": {}}
 
 
@@ -747,11 +755,12 @@ _LANES = (1, 2, 4, 8, 12, 16, 32)
 
 def _pcie_width(query: Query, limits: Limits) -> list[Check]:
     line, most = f"{_WIDTH}/Current", f"{_WIDTH}/Max"
-    source = limits.source
+    own = limits.pcie_width
+    source = limits.source if own is None else "option pcie_width"
 
     def one(gpu: Gpu) -> Check:
         found, best = number(gpu.get(line), "x"), number(gpu.get(most), "x")
-        wanted = int(limits.board.pcie_width.value) if limits.board else best
+        wanted = own if own is not None else int(limits.board.pcie_width.value) if limits.board else best
         if found is None or found < 1:
             return _unreadable("gpu_health.pcie_width", gpu, line, wanted, source)
         if gpu.get(most) is not None and (best not in _LANES or best < found):
@@ -787,11 +796,12 @@ def _pcie_gen(query: Query, limits: Limits) -> list[Check]:
     the maximum always has to be the board's, and the current one too unless the GPU saves power.
     """
     line, most = f"{_GEN}/Current", f"{_GEN}/Max"
-    source = limits.source
+    own = limits.pcie_gen
+    source = limits.source if own is None else "option pcie_gen"
 
     def one(gpu: Gpu) -> Check:
         found, best = number(gpu.get(line)), number(gpu.get(most))
-        wanted = int(limits.board.pcie_gen.value) if limits.board else best
+        wanted = own if own is not None else int(limits.board.pcie_gen.value) if limits.board else best
         if found is None or found < 1:
             return _unreadable("gpu_health.pcie_gen", gpu, line, wanted, source)
         if gpu.get(most) is not None and (best is None or best < found):
@@ -811,7 +821,7 @@ def _pcie_gen(query: Query, limits: Limits) -> list[Check]:
         if idle is None:
             reason = f"generation {found} in use, and no performance state says whether the GPU saves power"
             return unknown("gpu_health.pcie_gen", gpu.subject, reason, "Read it under load.", wanted, source)
-        if idle and limits.board is None:
+        if idle and limits.board is None and own is None:
             reason = f"PCIe generation in use in {gpu.get('Performance State')}, where the driver slows the link"
             return Check("gpu_health.pcie_gen", gpu.subject, "pass", reason, found, wanted, "", source)
         verdict: Verdict = "warn" if idle else "fail"
@@ -827,6 +837,7 @@ def _pcie_gen(query: Query, limits: Limits) -> list[Check]:
 # --- state
 
 _REASON = "Clocks Event Reasons"
+_COOL = "Look at fans, air or coolant, power supplies and their cables; then at nvidia-smi -q -d PERFORMANCE."
 _SLOW: dict[str, Verdict] = {
     "HW Slowdown": "fail",
     "HW Thermal Slowdown": "fail",
@@ -861,8 +872,7 @@ def _active(gpu: Gpu) -> list[str]:
 def _clocks(query: Query, limits: Limits) -> list[Check]:
     if not _wanted(query, limits, [_REASON]):
         return []
-    source = "NVML clocks event reasons"
-    remedy = "Look at fans, air or coolant, power supplies and their cables; then at nvidia-smi -q -d PERFORMANCE."
+    source, remedy = "NVML clocks event reasons", _COOL
     asked = [name for name in _SLOW if query.form != "csv" or _somewhere(query, [f"{_REASON}/{name}"])]
     checks: list[Check] = []
     for gpu in query.gpus:
@@ -1032,6 +1042,34 @@ _COUNTERS: tuple[tuple[str, Callable[[Gpu], int | None]], ...] = (
     ("rows remapped for correctable errors", lambda gpu: number(gpu.get(f"{_REMAP}/Correctable Error"))),
 )
 
+# Microseconds that a reason held the clocks down since the driver was loaded; older drivers do not print them. The
+# flags show only the moment they are read in, these show the whole load.
+_HELD = f"{_REASON} Counters"
+_HELD_DOWN: dict[str, Verdict] = {
+    "HW Thermal Slowdown": "fail",
+    "HW Power Braking": "fail",
+    "SW Thermal Slowdown": "warn",
+}
+
+
+def _held_down(gpu: Gpu, old: Gpu, source: str) -> list[Check]:
+    """Return what held the clocks of a GPU down since the earlier reading."""
+    grown: dict[str, int] = {}
+    for name in _HELD_DOWN:
+        then, now = number(old.get(f"{_HELD}/{name}"), "us"), number(gpu.get(f"{_HELD}/{name}"), "us")
+        if then is not None and gpu.get(f"{_HELD}/{name}") is None:
+            reason = f"there is no line {_HELD}/{name}, which the earlier reading has"
+            return [unknown("gpu_health.growth", gpu.subject, reason, _AGAIN, 0, source)]
+        if then is not None and now is not None and now > then:
+            grown[name] = now - then
+    if not grown:
+        return []
+    verdict: Verdict = "fail" if any(_HELD_DOWN[name] == "fail" for name in grown) else "warn"
+    said = ", ".join(f"{name} for {time} us" for name, time in grown.items())
+    reason = f"the clocks were held down since the earlier reading: {said}"
+    worst = max(time for name, time in grown.items() if _HELD_DOWN[name] == verdict)
+    return [Check("gpu_health.growth", gpu.subject, verdict, reason, worst, 0, "us", source, _COOL)]
+
 
 def _growth(query: Query, before: Query) -> list[Check]:
     """Hold each GPU's counters against the earlier reading's. What grew during a gate is a failing GPU, however few."""
@@ -1046,6 +1084,8 @@ def _growth(query: Query, before: Query) -> list[Check]:
             reason = "this GPU is not in the earlier reading"
             checks.append(unknown("gpu_health.growth", gpu.subject, reason, "", 0, source))
             continue
+        held = _held_down(gpu, old, source)
+        checks += held
         grown: list[str] = []
         total = 0
         unread: list[str] = []
@@ -1064,7 +1104,7 @@ def _growth(query: Query, before: Query) -> list[Check]:
         elif unread:
             reason = f"cannot be compared: {', '.join(unread)}"
             checks.append(unknown("gpu_health.growth", gpu.subject, reason, "", 0, source))
-        else:
+        elif not held:
             reason = "nothing was added since the earlier reading"
             checks.append(Check("gpu_health.growth", gpu.subject, "pass", reason, 0, 0, "events", source))
     return _fold(checks)

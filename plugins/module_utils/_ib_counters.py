@@ -80,6 +80,11 @@ class Counter:
         return (1 << self.bits) - 1
 
 
+_OPTION = "option counter_limits"
+_OLD = (
+    "If the cause is known and past, clear the counters (perfquery -C HCA -P PORT -R), or raise option counter_limit, "
+    "counter_limits for this counter alone."
+)
 _CABLE = "Clean or replace the cable or transceiver, clear the counters (perfquery -R) and measure again."
 _CONGESTED = "Look for congestion and for a port that is not Active on the way; clear the counters and measure again."
 
@@ -87,7 +92,14 @@ COUNTERS: tuple[Counter, ...] = (
     Counter("SymbolErrorCounter", "ib_port.symbol_errors", 16, 10, DIAGS, 10, _CABLE),
     Counter("LinkErrorRecoveryCounter", "ib_port.link_error_recovery", 8, 10, DIAGS, 1, _CABLE),
     Counter(
-        "LinkDownedCounter", "ib_port.link_downed", 8, 1, "estimate: a switch may have been restarted once", 0, _CABLE
+        "LinkDownedCounter",
+        "ib_port.link_downed",
+        8,
+        1,
+        "estimate: a switch may have been restarted once",
+        0,
+        "See whether the switch was restarted (its uptime, the other nodes of this rail); else clean or replace the "
+        "cable or transceiver.",
     ),
     Counter("PortRcvErrors", "ib_port.rcv_errors", 16, 10, DIAGS, 5, _CABLE),
     Counter(
@@ -279,11 +291,25 @@ LONG_S = 600.0
 """From this length on a baseline says more of a link than what its counters gathered before."""
 
 
-def judge_port(subject: str, port: PortCounters, baseline: Baseline | None, limit: int | None = None) -> list[Check]:
-    """Judge every counter of a port: how many errors it has gathered, and how fast they come.
+@dataclasses.dataclass(frozen=True, slots=True)
+class Allowed:
+    """Limits since the last clear that take the place of a counter's own: of every counter, and of single ones."""
 
-    `limit` takes the place of every counter's own limit (None: the counter's own).
-    """
+    every: int | None = None
+    single: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+    def of(self, counter: Counter) -> tuple[int, str]:
+        """Return the limit of a counter and where it comes from."""
+        if counter.name in self.single:
+            return self.single[counter.name], _OPTION
+        return (counter.limit, counter.source) if self.every is None else (self.every, "option counter_limit")
+
+
+OWN = Allowed()
+
+
+def judge_port(subject: str, port: PortCounters, baseline: Baseline | None, allowed: Allowed = OWN) -> list[Check]:
+    """Judge every counter of a port: how many errors it has gathered, and how fast they come."""
     checks: list[Check] = [
         unknown("ib_port.counters", subject, problem, "Read the counters by hand with perfquery.")
         for problem in port.problems
@@ -306,14 +332,14 @@ def judge_port(subject: str, port: PortCounters, baseline: Baseline | None, limi
             baseline = None
     for counter in COUNTERS:
         if counter.name in port.values:
-            checks.append(_judge(subject, counter, port.values[counter.name], port.wide, baseline, limit))
+            checks.append(_judge(subject, counter, port.values[counter.name], port.wide, baseline, allowed))
     return checks
 
 
 def _judge(
-    subject: str, counter: Counter, value: int, wide: bool, baseline: Baseline | None, limit: int | None
+    subject: str, counter: Counter, value: int, wide: bool, baseline: Baseline | None, allowed: Allowed
 ) -> Check:
-    most, source = (counter.limit, counter.source) if limit is None else (limit, "option counter_limit")
+    most, source = allowed.of(counter)
 
     def check(verdict: Verdict, reason: str, measured: int = value, against: int = most, why: str = source) -> Check:
         remedy = "" if verdict == "pass" else counter.remedy
@@ -338,7 +364,8 @@ def _judge(
                 return check("warn", reason)
             return check("pass", during)
     if value > most:
-        return check("fail", f"{counter.name} since it was last cleared")
+        past = check("fail", f"{counter.name} since it was last cleared")
+        return dataclasses.replace(past, remedy=f"{counter.remedy} {_OLD}")
     if value:
         return check("warn", f"{counter.name} since it was last cleared, below the limit; measure its rate")
     return check("pass", f"{counter.name} since it was last cleared")
@@ -440,7 +467,7 @@ def parse_ibqueryerrors(stdout: str, stderr: str = "") -> FabricReport:
     )
 
 
-def judge_fabric(report: FabricReport, limit: int | None = None) -> list[Check]:
+def judge_fabric(report: FabricReport, allowed: Allowed = OWN) -> list[Check]:
     """Judge the report as a whole, and each port it lists."""
     name, tool = "ib_port.fabric_report", "ibqueryerrors"
     again = "Run ibqueryerrors again from a node whose port is Active."
@@ -468,7 +495,7 @@ def judge_fabric(report: FabricReport, limit: int | None = None) -> list[Check]:
     for subject, port in report.ports.items():
         for counter in COUNTERS:
             if counter.name in port.values:
-                checks.append(_judge(subject, counter, port.values[counter.name], port.wide, None, limit))
+                checks.append(_judge(subject, counter, port.values[counter.name], port.wide, None, allowed))
     return checks
 
 

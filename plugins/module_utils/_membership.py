@@ -199,6 +199,13 @@ def gpu_indices(unit: Mapping[str, Any]) -> str:
     return ",".join(str(gpu["index"]) for gpu in unit["gpus"])
 
 
+def _numa_nodes(unit: Mapping[str, Any]) -> list[int]:
+    """Return the NUMA nodes of a unit, several where numa_node is null; empty when they cannot be read."""
+    node = unit.get("numa_node")
+    nodes = unit.get("numa_nodes") if node is None else [node]
+    return nodes if isinstance(nodes, list) and all(isinstance(n, int) for n in nodes) else []
+
+
 def service_definition(
     unit: Mapping[str, Any], *, board: str, model: str, address: str, ttl: float, service: str = SERVICE
 ) -> dict[str, Any]:
@@ -216,7 +223,7 @@ def service_definition(
             "board": board,
             "gpus": gpu_indices(unit),
             "model": model,
-            "numa": str(unit["numa_node"]),
+            "numa": ",".join(map(str, _numa_nodes(unit))),
             "ttl": f"{ttl:g}s",
         },
         "checks": [
@@ -250,7 +257,7 @@ def unit_problems(units: Any) -> list[str]:
         seen.add(name)
         if not isinstance(unit.get("port"), int) or not 0 < unit["port"] < 65536:
             lines.append(f"{name}: port {unit.get('port')!r}")
-        if not isinstance(unit.get("numa_node"), int):
+        if not _numa_nodes(unit):
             lines.append(f"{name}: numa_node {unit.get('numa_node')!r}")
         gpus = unit.get("gpus")
         if (

@@ -21,8 +21,10 @@ CHECKS: dict[str, str] = {
     "numa_binding.unit": "The unit of every inference unit is active and has processes.",
     "numa_binding.cpus": "The CPUs each process of the unit may run on are within the unit's CPU set, which the gate "
     "inference_units derived.",
-    "numa_binding.policy": "The memory of each process is bound to the unit's NUMA node, by the policy of its mappings "
-    "or by its cpuset.",
+    "numa_binding.policy": "The memory of each process is bound to the unit's NUMA node, or to one of its nodes where "
+    "its GPUs are on several, by the policy of its mappings or by its cpuset.",
+    "numa_binding.spread": "The workers of a unit whose GPUs are on several NUMA nodes are on all of these nodes, as "
+    "inference_units lists them.",
     "numa_binding.nodes": "The NUMA nodes numactl --hardware lists: as many as it announces, each with its lines and a "
     "whole table of distances; one with CPUs and without memory fails.",
     "numa_binding.local_memory": "The share of the process's own pages on the unit's NUMA node is at least option "
@@ -34,6 +36,7 @@ _LIMIT_SOURCE = "inference_units"
 _REMEDY = (
     "Start the engine under numactl in its unit (role vllm_iu, binding unit); a later taskset leaves memory behind."
 )
+_SPREAD_REMEDY = "See that vLLM's numa-bind finds each GPU's node: nvidia-smi topo -m, and the unit's journal."
 
 # Files without a disk behind them: memory of the process all the same.
 _MEMORY_FILES = re.compile(r"/dev/shm/|/dev/zero|/dev/hugepages|/memfd:|/SYSV|/anon_hugepage|memfd:")
@@ -42,11 +45,12 @@ _MAP = re.compile(r"([0-9a-f]{1,16}) ([a-z]\S*)((?: \S+)*)\s*")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Unit:
-    """What a unit's processes are held against; None: not known."""
+    """What a unit's processes are held against; None: not known. `nodes`: each process belongs on one of them."""
 
     name: str
     cpus: frozenset[int] | None
     node: int | None
+    nodes: frozenset[int] = frozenset()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -156,6 +160,7 @@ def judge_process(
 ) -> list[Check]:
     """Judge one process by its two files. None: not read and not judged; a text with '!' says why it was not read."""
     read = None if status is None or status.startswith("!") else parse_status(status)
+    unit = _placed(unit, read, numa_maps)
     label = f"{unit.name} {subject}" + (f" ({read.name})" if read is not None and read.name else "")
     checks: list[Check] = []
     if status is not None:
@@ -187,6 +192,30 @@ def judge_process(
     checks.append(policy_check(unit, label, memory.policies, read.mems if read else None, problem))
     checks.append(_memory_check(unit, label, memory, min_local, problem))
     return checks
+
+
+def _placed(unit: Unit, read: Status | None, numa_maps: str | None) -> Unit:
+    """Return a unit of several nodes on the one of them that has most of this process's memory."""
+    if not unit.nodes:
+        return unit
+    local = parse_numa_maps(numa_maps or "").local
+    allowed = (read.mems if read is not None else None) or frozenset()
+    node = max(sorted(unit.nodes), key=lambda n: (local.get(n, 0), n in allowed))
+    return dataclasses.replace(unit, name=f"{unit.name} (one of nodes {format_set(unit.nodes)})", node=node)
+
+
+def spread_check(unit: Unit, maps: Sequence[str]) -> Check:
+    """Judge whether the workers of a unit of several nodes are on each of them: each GPU's worker is beside its GPU."""
+    name, limit = "numa_binding.spread", f"nodes {format_set(unit.nodes)}"
+    used = {parse_numa_maps(text).own_node for text in maps}
+    if None in used or not used:
+        reason = "the memory of a worker could not be read"
+        return unknown(name, unit.name, reason, "See the other checks.", limit, _LIMIT_SOURCE)
+    value = f"nodes {format_set({n for n in used if n is not None})}"
+    if missing := unit.nodes - used:
+        reason = f"no worker is on node {format_set({n for n in missing if n is not None})}, though GPUs are"
+        return Check(name, unit.name, "fail", reason, value, limit, "", _LIMIT_SOURCE, _SPREAD_REMEDY)
+    return Check(name, unit.name, "pass", "NUMA nodes of the workers", value, limit, "", _LIMIT_SOURCE)
 
 
 def _status_problem(read: Status) -> str | None:

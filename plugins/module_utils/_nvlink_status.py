@@ -28,10 +28,13 @@ CHECKS: dict[str, str] = {
         "The speed of each active link in one direction, held against option link_speed or the board profile."
     ),
     "nvlink_status.errors": (
-        "The error counters of each link: recovery, replay, CRC and those of NVLink 5 held against 0, CRC FLIT against "
-        "option crc_flit (NVIDIA DCGM health watch); corrected bits (FEC, raw BER) are not judged."
+        "The error counters of each link since they were reset, held against 0: recovery, CRC and those of NVLink 5 "
+        "fail, replay and CRC FLIT, which were sent again, are a warning; corrected bits (FEC, raw BER) are not judged."
     ),
-    "nvlink_status.growth": "The error counters of each link, held against an earlier reading (option before).",
+    "nvlink_status.growth": (
+        "The error counters of each link, held against an earlier reading (option before): none is added (NVIDIA DCGM "
+        "health watch), of CRC FLIT fewer than option crc_flit, which are a warning."
+    ),
     "nvlink_status.fabric_state": (
         "Fabric State Completed and Status Success on every GPU of a board with NVSwitch; other boards have no fabric."
     ),
@@ -42,8 +45,12 @@ CHECKS: dict[str, str] = {
 GATE = "nvlink_status"
 _AGAIN = "Run nvidia-smi nvlink -s, -e and nvidia-smi -q by hand and look into the kernel log for NVRM."
 _DOWN = "Drain the node and reset its GPUs; if it stays so, look for XID 74 and SXid and have the board replaced."
-_LANES = "Watch it under load; a link whose errors grow belongs to a GPU, board or NVSwitch that needs service."
+_LANES = (
+    "Reset the counters (nvidia-smi nvlink -re) and judge again after a load; a link whose errors grow belongs to a "
+    "GPU, board or NVSwitch that needs service."
+)
 _DCGM = "NVIDIA DCGM health watch"
+_ZERO = "facebookresearch/gcm, scitix/sichek"
 
 # Some builds print what they say of all links behind the GPU's name.
 _GPU = re.compile(r"GPU ([0-9]{1,3}): (.*?)(?: \(UUID: ([^()]{0,80})\)(.*))?")
@@ -61,8 +68,9 @@ _ERRORS = re.compile(
 _COUNTER = re.compile(r"([A-Za-z][A-Za-z0-9 ./()-]*?)\s*:\s*(\S.*)")
 
 # What each counter means for the verdict. The first three are those of NVLink 4 and before (data link layer), the
-# others those of NVLink 5 and newer drivers. DCGM fails any replay, recovery and data link CRC error and any failed
-# recovery, and warns of a successful one; a CRC error of a FLIT is retried by the hardware.
+# others those of NVLink 5 and newer drivers. DCGM's limits are changes: it fails any replay or recovery that is added
+# and any failed recovery, warns of a successful one, and takes CRC errors for serious from 100 a second on. What was
+# counted since boot has no time, so packets that were only sent again (replay, CRC of a FLIT) fail by their growth.
 _FAIL = frozenset(
     {
         "replay",
@@ -83,6 +91,7 @@ _FAIL = frozenset(
 )
 _WARN = frozenset({"link recovery successful events"})
 _FLIT = "crc flit"
+_RESENT = frozenset({"replay", _FLIT})
 _BER = frozenset({"effective ber", "symbol ber"})
 # Sums of others, bits that were corrected, and traffic.
 _IGNORED = re.compile(
@@ -134,7 +143,6 @@ class Limits:
     gpus: int | None = None
     links: int | None = None
     link_speed: float | None = None
-    crc_flit: int = 100
 
     @property
     def gpu_count(self) -> int | None:
@@ -493,20 +501,20 @@ def judge_errors(report: Report, limits: Limits, status: Report | None) -> list[
             if gone or not names:
                 reason = f"no counter {', '.join(gone) or 'that is known'}, the output may be cut off"
                 checks.append(unknown("nvlink_status.errors", subject, reason, _AGAIN))
-            found = _bad_counters(of_link, limits)
+            found = _bad_counters(of_link)
             if not found:
                 good += 1
                 continue
             verdict: Verdict = "fail" if any(v == "fail" for v, _text in found) else "warn"
             said = ", ".join(text for v, text in found)
             reason = "errors since the counters were reset (boot or nvidia-smi nvlink -re)"
-            checks.append(Check("nvlink_status.errors", subject, verdict, reason, said, "0", "", _DCGM, _LANES))
+            checks.append(Check("nvlink_status.errors", subject, verdict, reason, said, "0", "", _ZERO, _LANES))
     if good and not checks:
         reason = f"{', '.join(sorted(names))} of {good} links"
-        checks.append(Check("nvlink_status.errors", "all links", "pass", reason, 0, 0, "errors", _DCGM))
+        checks.append(Check("nvlink_status.errors", "all links", "pass", reason, 0, 0, "errors", _ZERO))
     elif not checks and report.gpus and all(gpu.none for gpu in report.gpus):
         reason = "no link is active, so none can have errors"
-        checks.append(Check("nvlink_status.errors", "node", "pass", reason, 0, 0, "errors", _DCGM))
+        checks.append(Check("nvlink_status.errors", "node", "pass", reason, 0, 0, "errors", _ZERO))
     return checks or [unknown("nvlink_status.errors", "node", "no counter of any link is in the output", _AGAIN)]
 
 
@@ -525,7 +533,7 @@ def _enough(gpu: Gpu, limits: Limits, most: int) -> bool:
     return found > 0 and (found in limits.allowed(most) or found == every)
 
 
-def _bad_counters(of_link: Mapping[str, int | float], limits: Limits) -> list[tuple[Verdict, str]]:
+def _bad_counters(of_link: Mapping[str, int | float]) -> list[tuple[Verdict, str]]:
     found: list[tuple[Verdict, str]] = []
     for name, value in of_link.items():
         if name in _BER:
@@ -533,17 +541,18 @@ def _bad_counters(of_link: Mapping[str, int | float], limits: Limits) -> list[tu
                 found.append(("warn", f"{name} {value:g}"))
         elif not value:
             continue
-        elif name == _FLIT:
-            found.append(("fail" if value >= limits.crc_flit else "warn", f"{name} {value}"))
-        elif name in _FAIL:
+        elif name in _FAIL - _RESENT:
             found.append(("fail", f"{name} {value}"))
         elif not _IGNORED.fullmatch(name):
             found.append(("warn", f"{name} {value}"))
     return found
 
 
-def judge_growth(report: Report, before: Report) -> list[Check]:
-    """Hold the counters against an earlier reading's; only what is judged at all counts."""
+def judge_growth(report: Report, before: Report, crc_flit: int = 100) -> list[Check]:
+    """Hold the counters against an earlier reading's; only what is judged at all counts.
+
+    DCGM's limit of CRC errors is 100 a second. A capture tells no time, so as many in all are the limit of FLITs here.
+    """
     source = "the earlier reading (option before)"
     if not any(gpu.counters for gpu in before.gpus):
         reason = before.problems[0] if before.problems else "it holds no counter"
@@ -568,7 +577,8 @@ def judge_growth(report: Report, before: Report) -> list[Check]:
                 if (name in _FAIL or name == _FLIT) and name in then and value > then[name]
             ]
             if grown:
-                verdict: Verdict = "fail" if any(name in _FAIL for name, _more in grown) else "warn"
+                bad = any(name in _FAIL or more >= crc_flit for name, more in grown)
+                verdict: Verdict = "fail" if bad else "warn"
                 said = ", ".join(f"{name} +{more}" for name, more in grown)
                 reason = "errors were added since the earlier reading"
                 checks.append(Check("nvlink_status.growth", subject, verdict, reason, said, "0", "", source, _LANES))

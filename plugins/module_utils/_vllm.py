@@ -82,7 +82,8 @@ class Unit:
 
     id: str
     port: int
-    numa_node: int
+    numa_nodes: tuple[int, ...]
+    """One; several when its GPUs sit on several, as on HGX boards of four GPUs."""
     cpus: str
     gpu_indexes: tuple[int, ...]
     gpu_uuids: tuple[str, ...]
@@ -142,7 +143,7 @@ def _unit(item: Any) -> Unit:
         unit = Unit(
             id=name,
             port=int(item["port"]),
-            numa_node=int(item["numa_node"]),
+            numa_nodes=_nodes(item),
             cpus=str(item["cpus"]),
             gpu_indexes=tuple(i for i, _unused in gpus),
             gpu_uuids=tuple(u for _unused, u in gpus),
@@ -153,14 +154,27 @@ def _unit(item: Any) -> Unit:
     if (
         not gpus
         or not re.fullmatch(r"\d+(-\d+)?(,\d+(-\d+)?)*", unit.cpus)
-        or unit.numa_node < 0
+        or not unit.numa_nodes
+        or min(unit.numa_nodes) < 0
         or not 0 < unit.port < 65536
     ):
         raise ValueError(
-            f"units: {name} has {len(gpus)} GPUs, CPUs {unit.cpus!r}, NUMA node {unit.numa_node} and port {unit.port}. "
+            f"units: {name} has {len(gpus)} GPUs, CPUs {unit.cpus!r}, NUMA node {nodes_text(unit)} and port "
+            f"{unit.port}. "
             "It needs a GPU, a CPU list like 0-27, a NUMA node and a port. Run the gate inference_units again."
         )
     return unit
+
+
+def _nodes(item: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the unit's NUMA nodes; numa_node is null where numa_nodes lists several."""
+    node = item["numa_node"]
+    return (int(node),) if node is not None else tuple(sorted({int(n) for n in item["numa_nodes"]}))
+
+
+def nodes_text(unit: Unit) -> str:
+    """Return the unit's NUMA nodes as numactl takes them."""
+    return ",".join(map(str, unit.numa_nodes))
 
 
 def normalize(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -223,6 +237,11 @@ def config(unit: Unit, engine: Engine) -> dict[str, Any]:
             f"options: {', '.join(numa)} binds the workers and the unit binds the process with numactl. "
             "Bind once: set binding to engine, or remove the option."
         )
+    if engine.binding == "unit" and len(unit.numa_nodes) > 1:
+        raise ValueError(
+            f"binding: the GPUs of {unit.id} are on NUMA nodes {nodes_text(unit)}, and numactl in the unit would leave "
+            "each worker on all of them. Set binding to engine (role vllm_iu: vllm_iu_binding: engine)."
+        )
     result: dict[str, Any] = {
         "model": engine.model_dir,
         "served-model-name": engine.served_model_name,
@@ -267,7 +286,7 @@ def environment(unit: Unit, engine: Engine) -> dict[str, str]:
     result = {
         "GPU_RACK_IU": unit.id,
         "GPU_RACK_IU_PORT": str(unit.port),
-        "GPU_RACK_IU_NUMA_NODE": str(unit.numa_node),
+        "GPU_RACK_IU_NUMA_NODE": nodes_text(unit),
         "GPU_RACK_IU_CPUS": unit.cpus,
         # nvidia-smi's numbers are in PCI order; CUDA's own order is "fastest first" unless it is told.
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",

@@ -22,14 +22,15 @@ from typing import Any, Literal
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import Check, Verdict, unknown
 
 CHECKS: dict[str, str] = {
-    "xid.log": "The kernel log reaches back to the start of this boot, or as far as option since asks, without a gap; "
-    "a log that does not has not shown that there was no error.",
+    "xid.log": "The kernel log reaches back to the start of this boot, or as far as option since asks, or to what the "
+    "run kept by option last had read, without a gap; a log that does not has not shown that there was no error.",
     "xid.event": "Every Xid of a GPU is held against the action table, which follows NVIDIA's Xid catalog; "
     "an Xid that is not in the table is unknown.",
     "xid.switch": "Every SXid of an NVSwitch is judged by the driver's own word Fatal or Non-fatal, as NVIDIA's "
     "Fabric Manager guide has them.",
     "xid.driver": "Lines of the driver about a GPU that is gone or cannot be initialised, which carry no Xid.",
-    "xid.growth": "Errors that were not there in the evidence named by option before: the burn-in must bring none.",
+    "xid.growth": "Errors that were not there in the evidence named by option before: the burn-in must bring none; "
+    "those that ask for the application's restart only warn.",
     "xid.output": "Every line that mentions an Xid can be read.",
 }
 
@@ -45,7 +46,9 @@ _REMEDY: dict[Action, str] = {
     "none": "",
     "follow the other Xid": "Look for the other Xid of the same second; alone, restart the application.",
     "restart the application": "Restart the application. If it comes with a known good one too, drain the node.",
-    "reset the GPU": "Drain the board's units, reset the GPU (nvidia-smi --gpu-reset) or reboot, and gate again.",
+    "reset the GPU": "Drain the board's units, reset the GPU (nvidia-smi --gpu-reset) or reboot, and gate again. After "
+    "a reset the Xid stays in the log: it blocks until Xid 154 says None, a reboot, or an option since (role "
+    "node_gate: node_gate_xid_since) shorter than the time since the repair.",
     "reboot the node": "Drain the node, power-cycle it, look at power and seating; RMA the GPU when it comes back.",
     "drain and RMA": "Drain the node, run the field diagnostic and replace the part; a reset does not mend it.",
 }
@@ -197,6 +200,8 @@ _RECOVERY: tuple[tuple[str, Action], ...] = (
     ("reset", "reset the GPU"),
     ("flr", "reset the GPU"),
 )
+OVERLAP = 60.0
+"""Seconds two logs must have in common: a line's time in the journal may be later than in the ring buffer."""
 SWITCH_FATAL: dict[int, str] = {
     12028: "traffic of the GPU behind the link stalls although the driver calls it non-fatal"
 }
@@ -234,9 +239,9 @@ class Log:
     """What the running kernel's part of a log says. `reaches_boot`: it begins with that kernel's first line."""
 
     events: tuple[Event, ...]
-    driver: tuple[str, ...]
-    unreadable: tuple[str, ...]
-    gaps: tuple[str, ...]
+    driver: tuple[Line, ...]
+    unreadable: tuple[Line, ...]
+    gaps: tuple[Line, ...]
     lines: int
     kernel_lines: int
     reaches_boot: bool
@@ -245,8 +250,14 @@ class Log:
     last: Line | None
     whole: bool
 
-    def covers(self, since: float | None, now: float | None) -> bool:
-        """Tell whether the log reaches back to the boot, or `since` seconds; `now` is the node's uptime."""
+    def covers(self, since: float | None, now: float | None, read_until: float | None = None) -> bool:
+        """Tell whether the log reaches back to the boot, or `since` seconds; `now` is the node's uptime.
+
+        `read_until`: seconds after the boot up to which an earlier run had read.
+        """
+        begin = self.first.uptime if self.first is not None else None
+        if read_until is not None and begin is not None and begin <= read_until - OVERLAP:
+            return True
         if self.reaches_boot or since is None or self.first is None or self.last is None:
             return self.reaches_boot
         age = _age(self.first.uptime, self.first.epoch, self.last, now)
@@ -271,7 +282,7 @@ _GAP = re.compile(
     r"\bMissed [0-9]+ kernel messages|\bSuppressed [0-9]+ messages from kernel\b",
     re.IGNORECASE,
 )
-_RECOVERY_TEXT = re.compile(r"recovery action changed from .{0,100} to (0x[0-9A-Fa-f]{1,16}) \(([^)]{0,100})\)")
+_RECOVERY_TEXT = re.compile(r"recovery action changed from (.{0,100}) to (0x[0-9A-Fa-f]{1,16}) \(([^)]{0,100})\)")
 _LINUX = re.compile(r"Linux version [0-9]")
 _BOOT = re.compile(r"-- (Re)?[Bb]oot\b.*--")
 
@@ -328,9 +339,9 @@ class _Reading:
     """What was read since the last start of a kernel."""
 
     events: list[Event] = dataclasses.field(default_factory=list)
-    driver: list[str] = dataclasses.field(default_factory=list)
-    unreadable: list[str] = dataclasses.field(default_factory=list)
-    gaps: list[str] = dataclasses.field(default_factory=list)
+    driver: list[Line] = dataclasses.field(default_factory=list)
+    unreadable: list[Line] = dataclasses.field(default_factory=list)
+    gaps: list[Line] = dataclasses.field(default_factory=list)
     lines: int = 0
     kernel_lines: int = 0
     driver_seen: bool = False
@@ -351,7 +362,7 @@ class _Reading:
                 self.last = line
         self.driver_seen = self.driver_seen or "NVRM:" in text or text.startswith("nvidia")
         if _is_gap(text):
-            self.gaps.append(line.raw)
+            self.gaps.append(line)
         if (event := _event(line)) is not None:
             self.events.append(event)
             return
@@ -359,9 +370,9 @@ class _Reading:
         exact = text.find("NVRM:")
         mentions = _MENTIONS.search(text) or (exact >= 0 and _XID_WORD.search(text, exact))
         if mentions and (line.kernel or "NVRM" in text or "nvswitch" in text):
-            self.unreadable.append(line.raw)
+            self.unreadable.append(line)
         elif driver and _LOST.search(text, driver.end()):
-            self.driver.append(line.raw)
+            self.driver.append(line)
 
 
 def _is_gap(text: str) -> bool:
@@ -497,12 +508,23 @@ def parse_gpus(text: str) -> dict[str, str]:
     return found
 
 
-def window(log: Log, since: float | None, now: float | None) -> tuple[Event, ...]:
-    """Return the events of the last `since` seconds; one whose age cannot be told counts."""
-    if since is None or log.last is None:
-        return log.events
-    ages = ((e, _age(e.uptime, e.epoch, log.last, now)) for e in log.events)
-    return tuple(e for e, age in ages if age is None or age <= since)
+def window(log: Log, since: float | None, now: float | None) -> Log:
+    """Return the log with the findings of the last `since` seconds; one whose age cannot be told counts."""
+    last = log.last
+    if since is None or last is None:
+        return log
+
+    def recent(found: Event | Line) -> bool:
+        age = _age(found.uptime, found.epoch, last, now)
+        return age is None or age <= since
+
+    return dataclasses.replace(
+        log,
+        events=tuple(filter(recent, log.events)),
+        driver=tuple(filter(recent, log.driver)),
+        unreadable=tuple(filter(recent, log.unreadable)),
+        gaps=tuple(filter(recent, log.gaps)),
+    )
 
 
 def judge(
@@ -514,28 +536,33 @@ def judge(
     before: Mapping[tuple[str, int, str], int] | str | None = None,
     new_boot: bool = False,
     excerpt: bool = False,
+    read_until: float | None = None,
 ) -> list[Check]:
     """Return the checks.
 
     `before`: the errors counted by the earlier run, or why they cannot be read. `excerpt`: this is one file that
     somebody kept; errors in it are judged, though it does not reach back. It can never show that there was none.
+    `read_until`: seconds after the boot up to which an earlier run that did not block had read the log.
     """
     numbers = gpus or {}
     wanted = "since this boot" if since is None else f"the last {since:g} s"
-    events = window(log, since, now)
-    checks = [*_log(log, refusal, since, now, wanted)]
+    log = window(log, since, now)
+    events = log.events
+    checks = [*_log(log, refusal, since, now, wanted, read_until)]
     known = any(event.switch is not None or event.xid in {*TABLE, RECOVERY_CHANGED} for event in events)
     if excerpt and refusal is None and (known or log.driver) and log.whole and checks[0].verdict == "unknown":
         reason = f"only what is in this excerpt is judged: {checks[0].reason}"
         checks = [dataclasses.replace(checks[0], verdict="warn", value=f"{log.lines} lines", reason=reason)]
     checks += [
-        unknown("xid.output", "kernel log", f"a line about an Xid cannot be read: {_shown(x)}") for x in log.unreadable
+        unknown("xid.output", "kernel log", f"a line about an Xid cannot be read: {_shown(x.raw)}")
+        for x in log.unreadable
     ]
     checks += _gpu_events([e for e in events if e.switch is None], numbers)
     checks += _switch_events([e for e in events if e.switch is not None])
-    checks += _driver(log.driver)
+    checks += _driver([line.raw for line in log.driver])
     if before is not None:
-        checks += _growth(events, before, new_boot, numbers)
+        part = since is None and not log.reaches_boot
+        checks += _growth(events, before, new_boot, numbers, part=part)
     if checks[0].verdict in ("pass", "warn") and not events:
         checks.append(Check("xid.event", "all GPUs", "pass", f"errors of the driver {wanted}", "no Xid", "no Xid"))
     return checks
@@ -545,11 +572,13 @@ def _shown(text: str) -> str:
     return repr(text.strip()[:200])
 
 
-def _log(log: Log, refused: str | None, since: float | None, now: float | None, wanted: str) -> list[Check]:
+def _log(
+    log: Log, refused: str | None, since: float | None, now: float | None, wanted: str, read_until: float | None
+) -> list[Check]:
     """Judge whether the log can show anything: it is one, it is whole, and it reaches back far enough."""
     remedy = (
         "Keep a persistent journal (Storage=persistent) or a larger ring buffer (log_buf_len), reboot, and gate again; "
-        "option since asks for less."
+        "option since asks for less, and option last keeps how far a run that did not block had read."
     )
     source = "this boot's first line" if since is None else "option since"
     if refused is not None:
@@ -562,14 +591,17 @@ def _log(log: Log, refused: str | None, since: float | None, now: float | None, 
         return [unknown("xid.log", "kernel log", reason, remedy, wanted, source)]
     if not log.whole:
         return [unknown("xid.log", "kernel log", "its last line is cut off", remedy, wanted, source)]
-    if not log.covers(since, now):
+    if not log.covers(since, now, read_until):
         begin = f"it begins at {log.first.time} ({_shown(log.first.raw)})" if log.first else "its lines carry no time"
         reason = f"the log does not reach back far enough, {begin}: older lines were dropped, cleared or filtered out"
         return [unknown("xid.log", "kernel log", reason, remedy, wanted, source)]
     covered = f"{log.kernel_lines} lines, {wanted}"
     if log.gaps:
-        reason = f"messages were dropped, {_shown(log.gaps[0])}; an Xid may be among them"
+        reason = f"messages were dropped, {_shown(log.gaps[0].raw)}; an Xid may be among them"
         return [Check("xid.log", "kernel log", "warn", reason, covered, wanted, "", source, remedy)]
+    if not log.covers(since, now):
+        reason = f"the log begins at {log.first.time if log.first else ''}, what was before an earlier run had read"
+        return [Check("xid.log", "kernel log", "pass", reason, covered, wanted, "", "option last")]
     if not log.driver_seen and since is None:
         reason = "the NVIDIA driver has written no line since this boot, so it was not loaded"
         return [Check("xid.log", "kernel log", "warn", reason, covered, wanted, "", source, "See gpu_driver.")]
@@ -585,8 +617,15 @@ def _subject(pci: str, gpus: Mapping[str, str]) -> str:
 def _gpu_events(events: Sequence[Event], gpus: Mapping[str, str]) -> list[Check]:
     """Judge each Xid of each GPU once, with the number of times it was seen."""
     grouped: dict[tuple[str, int], list[Event]] = {}
+    cured: dict[str, Event] = {}
+    uncured: dict[str, set[int]] = {}  # Xids by GPU since its last reset
     for event in events:
         grouped.setdefault((event.pci, event.xid), []).append(event)
+        if _is_reset(event):
+            cured[event.pci] = event
+            uncured.pop(event.pci, None)
+        else:
+            uncured.setdefault(event.pci, set()).add(event.xid)
     checks: list[Check] = []
     for (pci, xid), seen in grouped.items():
         subject = _subject(pci, gpus)
@@ -604,10 +643,23 @@ def _gpu_events(events: Sequence[Event], gpus: Mapping[str, str]) -> list[Check]
             )
             continue
         reason = f"{entry.meaning}, {words}; {entry.action}"
-        remedy = _REMEDY[entry.action]
+        remedy, verdict = _REMEDY[entry.action], entry.verdict
+        if entry.action == "reset the GPU" and xid not in uncured.get(pci, ()):
+            reason = f"{reason}; done, at {cured[pci].time} the driver took its recovery action back"
+            remedy, verdict = "Watch the GPU: an Xid that comes back after a reset asks for more than a reset.", "warn"
         limit = "no Xid that asks for more than the application's restart"
-        checks.append(Check("xid.event", subject, entry.verdict, reason, f"Xid {xid}", limit, "", entry.source, remedy))
+        checks.append(Check("xid.event", subject, verdict, reason, f"Xid {xid}", limit, "", entry.source, remedy))
     return checks
+
+
+def _is_reset(event: Event) -> bool:
+    """Tell whether Xid 154 takes back an action that asked for a reset, which Drain P2P alone does not."""
+    found = _RECOVERY_TEXT.search(event.text) if event.xid == RECOVERY_CHANGED else None
+    return found is not None and _is_none(found) and re.search(r"reset|flr|reboot", found[1].lower()) is not None
+
+
+def _is_none(found: re.Match[str]) -> bool:
+    return int(found[2], 16) == 0 and found[3].strip().lower() == "none"
 
 
 def _recovery(subject: str, event: Event) -> Check:
@@ -617,8 +669,8 @@ def _recovery(subject: str, event: Event) -> Check:
     if found is None:
         reason = f"Xid 154 without a recovery action that can be read: {_shown(event.text)}"
         return unknown("xid.event", subject, reason, "Ask nvidia-smi -q for the GPU Recovery Action.", "None", source)
-    words = found[2].strip()
-    if int(found[1], 16) == 0 and words.lower() == "none":
+    words = found[3].strip()
+    if _is_none(found):
         reason = f"at {event.time} the driver took its recovery action back"
         return Check("xid.event", subject, "pass", reason, "Xid 154, None", "None", "", source)
     action: Action = next((a for word, a in _RECOVERY if word in words.lower()), "drain and RMA")
@@ -713,29 +765,40 @@ def _growth(
     before: Mapping[tuple[str, int, str], int] | str,
     new_boot: bool,
     gpus: Mapping[str, str],
+    *,
+    part: bool,
 ) -> list[Check]:
-    """Judge what came after the earlier run. After a reboot the log is a new one, so all of it came after."""
+    """Judge what came after the earlier run. After a reboot the log is a new one, so all of it came after.
+
+    `part`: lines of this boot are gone from the log, so that a new error may stand in the place of an old one.
+    """
     if isinstance(before, str):
         return [unknown("xid.growth", "all GPUs", before, "Give the xid.json of the earlier run.", 0, "option before")]
     now = Counter(("Xid" if e.switch is None else "SXid", e.xid, e.pci) for e in events)
     old: Mapping[tuple[str, int, str], int] = {} if new_boot else before
     grown = {key: count - old.get(key, 0) for key, count in now.items() if count > old.get(key, 0)}
-    harmless = {x for x, entry in TABLE.items() if entry.action == "none"}
-    grown = {key: count for key, count in grown.items() if not (key[0] == "Xid" and key[1] in harmless)}
+    hidden = [key for key, count in now.items() if part and not new_boot and count <= before.get(key, 0)]
+    if hidden:
+        kind, xid, pci = hidden[0]
+        reason = f"older lines are gone from the log, so {kind} {xid} of {pci} may be one of before or a new one"
+        return [unknown("xid.growth", "all GPUs", reason, "Reboot, and gate again.", 0, "option before")]
+    actions = {("Xid", xid): entry.action for xid, entry in TABLE.items()}
+    grown = {key: count for key, count in grown.items() if actions.get(key[:2]) != "none"}
     if not grown:
         return [Check("xid.growth", "all GPUs", "pass", "errors since the earlier run", 0, 0, "", "option before")]
-    remedy = "The GPU does not hold under load: drain the node and look at the Xid above."
-    return [
-        Check(
-            "xid.growth",
-            f"{_subject(pci, gpus) if kind == 'Xid' else f'NVSwitch {pci}'}",
-            "fail",
-            f"{kind} {xid} came after the earlier run",
-            count,
-            0,
-            "new",
-            "option before",
-            remedy,
-        )
-        for (kind, xid, pci), count in grown.items()
-    ]
+    # A new Xid 154 is no error when its last line says None.
+    last = {e.pci: _RECOVERY_TEXT.search(e.text) for e in events if e.switch is None and e.xid == RECOVERY_CHANGED}
+    none = {pci for pci, found in last.items() if found is not None and _is_none(found)}
+    checks = []
+    for (kind, xid, pci), count in grown.items():
+        subject = _subject(pci, gpus) if kind == "Xid" else f"NVSwitch {pci}"
+        reason = f"{kind} {xid} came after the earlier run"
+        action = actions.get((kind, xid))
+        verdict: Verdict = "fail"
+        remedy = "The GPU does not hold under load: drain the node and look at the Xid above."
+        if action is not None and _VERDICT[action] == "warn":
+            verdict, remedy = "warn", _REMEDY[action]
+        elif kind == "Xid" and xid == RECOVERY_CHANGED and pci in none:
+            verdict, remedy = "warn", "See the Xid that asked for the reset."
+        checks.append(Check("xid.growth", subject, verdict, reason, count, 0, "new", "option before", remedy))
+    return checks

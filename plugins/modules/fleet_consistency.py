@@ -17,7 +17,8 @@ description:
   - Each value may be worse than the median of the B(other) nodes by at most O(max_below). The node's own value is not
     part of its yardstick.
   - A value that fewer than O(min_nodes) nodes have gets no verdict; C(fleet_consistency.size) counts them. A node
-    without any other one is a V(warn) there, so that the first node of a rack can join.
+    without any other one is a V(warn) there, so that the first node of a rack can join. So is one that is compared
+    without the rows of earlier runs, because their file is damaged.
   - A version that most other nodes have and this one has not is V(unknown). A value that only others have is not
     judged, since a node that is brought up alone has measured nothing between nodes. Whether a gate measured what it
     must is that gate's own verdict.

@@ -19,6 +19,9 @@ description:
     row remapping repairs memory; with O(before) any growth is a V(fail).
   - A PCIe link below the board's generation is a V(fail) in the performance states P0 to P2, and a V(warn) in a power
     saving one, where the driver slows the link on purpose. The width is the same in every state.
+  - With O(before) the times that newer drivers print below C(Clocks Event Reasons Counters) are compared too. If
+    that of C(HW Thermal Slowdown) or C(HW Power Braking) grew, it is a V(fail), of C(SW Thermal Slowdown) alone a
+    V(warn). Where a driver does not print them, nothing is judged by them.
   - Slowdowns by the hardware (C(HW Slowdown), C(HW Thermal Slowdown), C(HW Power Brake Slowdown)) are a V(fail), the
     driver's own (C(SW Thermal Slowdown)) is a V(warn); idle clocks, application clocks and the power cap are harmless.
   - Takes the text of drivers 460 to 595, C(nvidia-smi -q -x), and C(nvidia-smi --query-gpu=... --format=csv) with the
@@ -66,6 +69,14 @@ options:
     description:
       - Highest temperature in degrees Celsius. Without it the GPU's own limit counts, or 87 where it prints none.
     type: float
+  pcie_gen:
+    description:
+      - Generation the PCIe link must have at least, in place of the profile's. V(4) is right for H100 PCIe and H100 NVL
+        cards in servers that have no generation 5.
+    type: int
+  pcie_width:
+    description: Number of lanes the PCIe link must have at least, in place of the profile's.
+    type: int
   columns:
     description:
       - Names of the columns (as in C(--query-gpu)) of a captured csv that has no header line.
@@ -74,8 +85,9 @@ options:
     default: []
   before:
     description:
-      - An earlier reading of the same node, a C(gpu_health.json) of its evidence or a capture. Uncorrectable errors and
-        remapped rows must not have grown since, so a burn-in between the two shows what it broke.
+      - An earlier reading of the same node, a C(gpu_health.json) of its evidence or a capture. Uncorrectable errors,
+        remapped rows and the time in a slowdown must not have grown since, so a burn-in between the two shows what it
+        broke.
     type: path
 seealso:
   - module: ai_infra.gpu_rack.gpu_driver
@@ -169,6 +181,8 @@ ARGUMENT_SPEC = {
     "sram_uncorrected": {"type": "int", "default": 4},
     "remapped_rows": {"type": "int", "default": 512},
     "temperature": {"type": "float"},
+    "pcie_gen": {"type": "int"},
+    "pcie_width": {"type": "int"},
     "columns": {"type": "list", "elements": "str", "default": []},
     "before": {"type": "path"},
 }
@@ -197,7 +211,11 @@ def read_query(evidence: Evidence, columns: list[str]) -> tuple[_smi_query.Query
 def main() -> None:
     """Run the module."""
     module = AnsibleModule(ARGUMENT_SPEC, supports_check_mode=True)
-    check_numbers(module, positive=["gpus", "temperature"], not_negative=["sram_uncorrected", "remapped_rows"])
+    check_numbers(
+        module,
+        positive=["gpus", "temperature", "pcie_gen", "pcie_width"],
+        not_negative=["sram_uncorrected", "remapped_rows"],
+    )
     params = module.params
     source = Source(params["captured"], params["timeout"])
     query, checks = read_query(source.read(COMMAND, *CAPTURE_NAMES), params["columns"])
@@ -215,6 +233,8 @@ def main() -> None:
         sram_uncorrected=params["sram_uncorrected"],
         remapped_rows=params["remapped_rows"],
         temperature=params["temperature"],
+        pcie_gen=params["pcie_gen"],
+        pcie_width=params["pcie_width"],
         whole=not source.single_file,
     )
     if query.gpus or not checks:

@@ -112,7 +112,8 @@ matrix:
   type: list
   elements: dict
 fleet:
-  description: This node's numbers for M(ai_infra.gpu_rack.fleet_consistency).
+  description: Nothing for M(ai_infra.gpu_rack.fleet_consistency), since latency depends on where a node's partners are.
+    The sweep compares the pairs itself (O(max_above_median_us)).
   returned: always
   type: dict
 """

@@ -84,8 +84,17 @@ options:
     description: Seconds since O(before) was read, for files that do not tell their time.
     type: float
   counter_limit:
-    description: Largest accepted value of every error counter since the last clear, in place of each one's own limit.
+    description:
+      - Largest accepted value of every error counter since the last clear, in place of each one's own limit.
+      - Growth is judged all the same.
     type: int
+  counter_limits:
+    description:
+      - Largest accepted value since the last clear of single counters by their names in the standard, such as
+        C(LinkDownedCounter) of ports whose switch was restarted more than once. They win over O(counter_limit).
+      - Growth is judged all the same. The other way out is to clear the counters (C(perfquery -C mlx5_1 -P 1 -R)).
+    type: dict
+    default: {}
 """
 
 EXAMPLES = r"""
@@ -174,6 +183,7 @@ ARGUMENT_SPEC: dict[str, dict[str, Any]] = {
     "before": {"type": "path"},
     "elapsed": {"type": "float"},
     "counter_limit": {"type": "int"},
+    "counter_limits": {"type": "dict", "default": {}},
 }
 _HCA = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*(:[1-9][0-9]{0,2})?")
 # The second pattern is the same files by way of the interface, for containers without the class directory.
@@ -302,8 +312,25 @@ def judge_counters(
             continue
         found[name] = port
         baseline = (before.of(name) if before else None) or (short.of(name) if short else None)
-        checks += _ib_counters.judge_port(name, port, baseline, params["counter_limit"])
+        checks += _ib_counters.judge_port(name, port, baseline, allowed(params))
     return checks, found
+
+
+def check_limits(module: AnsibleModule) -> None:
+    """Refuse limits of counters that are not judged, and what is no count."""
+    for name, value in module.params["counter_limits"].items():
+        if name not in _ib_counters.BY_NAME:
+            known = ", ".join(_ib_counters.BY_NAME)
+            module.fail_json(msg=f"counter_limits: {name} is none of {known}")
+        # A template makes a text of a number where the inventory is not native.
+        if isinstance(value, bool) or not re.fullmatch(r"[0-9]{1,18}", str(value)):
+            module.fail_json(msg=f"counter_limits: {name} must be a number that is not negative, not {value!r}")
+
+
+def allowed(params: dict[str, Any]) -> _ib_counters.Allowed:
+    """Return the limits the options give."""
+    single = {name: int(value) for name, value in params["counter_limits"].items()}
+    return _ib_counters.Allowed(params["counter_limit"], single)
 
 
 def expected_rate(params: dict[str, Any]) -> tuple[int | float, str]:
@@ -318,18 +345,18 @@ def judge_text(
     evidence: Evidence, before: Before | None, params: dict[str, Any]
 ) -> tuple[list[Check], dict[str, PortCounters]] | None:
     """Judge a single captured text that is about counters or the fabric's links, None when it is about ports."""
-    text, limit = evidence.stdout, params["counter_limit"]
+    text = evidence.stdout
     if re.search(r"==\(.*\)==>", text):
         return _iblinkinfo.judge(text, *expected_rate(params)), {}
     if re.search(r"^(## Summary:|Errors for |#warn: counter )", text, re.MULTILINE):
         report = _ib_counters.parse_ibqueryerrors(text)
-        return _ib_counters.judge_fabric(report, limit), report.ports
+        return _ib_counters.judge_fabric(report, allowed(params)), report.ports
     if not re.search(r"^\s*(# Port (extended )?counters:|/sys/class/\S+/ports/)", text, re.MULTILINE):
         return None
     ports, problems = counters_of_text(text)
     checks = [unknown("ib_port.counters", "counters", problem, _BY_HAND) for problem in problems]
     for subject, port in ports:
-        checks += _ib_counters.judge_port(subject, port, before.of(subject) if before else None, limit)
+        checks += _ib_counters.judge_port(subject, port, before.of(subject) if before else None, allowed(params))
     return checks, dict(ports)
 
 
@@ -393,6 +420,7 @@ def main() -> None:
     module = AnsibleModule(ARGUMENT_SPEC, supports_check_mode=True, required_one_of=[("profile", "rate")])
     check_numbers(module, positive=["rate", "ports", "elapsed"], not_negative=["interval", "wait", "counter_limit"])
     check_hcas(module)
+    check_limits(module)
     params = module.params
     source = Source(params["captured"], params["timeout"])
     names = ("ibstat.txt", "ibstat", "ibstatus.txt", "ibstatus", "ibv_devinfo.txt", "ibv_devinfo")
@@ -416,7 +444,7 @@ def main() -> None:
             hcas = params["hcas"] or _ibstat.select(report, params["link_layer"])
             rails = [name for name in hcas if active(report, name)]
             more, counters = judge_counters(source, report, rails, before, params)
-            checks += more + judge_fabric_report(source, params["counter_limit"])
+            checks += more + judge_fabric_report(source, allowed(params))
     if isinstance(baseline, str):
         checks.append(unknown("ib_port.counters", "before", baseline, "Give the ib_port.json of an earlier run."))
     finish_gate(
@@ -430,7 +458,7 @@ def main() -> None:
     )
 
 
-def judge_fabric_report(source: Source, limit: int | None) -> list[Check]:
+def judge_fabric_report(source: Source, limits: _ib_counters.Allowed) -> list[Check]:
     """Judge ibqueryerrors where a bundle holds it. The gate does not run it: it scans the whole fabric."""
     if source.live:
         return []
@@ -438,7 +466,7 @@ def judge_fabric_report(source: Source, limit: int | None) -> list[Check]:
     if evidence.error:
         source.used.pop()
         return []
-    return _ib_counters.judge_fabric(_ib_counters.parse_ibqueryerrors(evidence.stdout, evidence.stderr), limit)
+    return _ib_counters.judge_fabric(_ib_counters.parse_ibqueryerrors(evidence.stdout, evidence.stderr), limits)
 
 
 def fleet(report: Report, hcas: list[str] | None) -> dict[str, Any]:

@@ -19,7 +19,8 @@ description:
     row, a table that is cut off and numbers that contradict each other are V(unknown).
   - Reads every layout of the table that nccl-tests has had, also behind the prefixes of MPI and Slurm.
   - It loads the GPUs and needs about three times O(size) of memory on each. GPUs that a process uses are not disturbed.
-    For them the result in O(last) is judged again when it is of this boot.
+    For them the result in O(last) is judged again when it is of this boot. When C(nvidia-smi) does not tell who uses
+    the GPUs, nothing is started and the bandwidth is V(unknown).
 author: The ai_infra.gpu_rack authors (!UNKNOWN)
 extends_documentation_fragment:
   - ai_infra.gpu_rack.gate
@@ -182,6 +183,7 @@ fleet:
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -222,6 +224,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "last": {"type": "path", "default": "/var/lib/gpu_rack/last/nccl_bandwidth.json"},
 }
 _BOOT = ("cat", "/proc/sys/kernel/random/boot_id")
+_GPU_UUID = re.compile(r"GPU-\S+")
 _IN_USE = ("nvidia-smi", "--query-compute-apps=gpu_uuid,pid,process_name", "--format=csv,noheader")
 
 
@@ -313,15 +316,20 @@ class Meter:
         self.source, self.params = source, params
         self.fresh = False
         self._used: dict[str, str] = {}
+        self._unread: str | None = None
         self._last: Source | None = None
         if not source.live:
             return
         boot = source.read(_BOOT, "boot_id.txt", primary=False)
         apps = source.read(_IN_USE, "nvidia-smi-compute-apps.csv", primary=False)
-        for line in apps.stdout.splitlines() if apps.rc == 0 else ():
-            cells = [cell.strip() for cell in line.split(",")]
-            if len(cells) == 3:
+        self._unread = refusal(apps)
+        for line in apps.stdout.splitlines():
+            # The process's name comes last and may have commas.
+            cells = [cell.strip() for cell in line.split(",", 2)]
+            if len(cells) == 3 and _GPU_UUID.fullmatch(cells[0]):
                 self._used.setdefault(cells[0], f"process {cells[1]} ({cells[2]})")
+            elif line.strip() and not line.strip().lower().startswith("no running processes found"):
+                self._unread = self._unread or f"{apps.command}: a line cannot be read: {line.strip()[:160]!r}"
         if self._used:
             last = Source(params["last"], params["timeout"])
             before = last.read(_BOOT, "boot_id.txt", primary=False)
@@ -331,6 +339,10 @@ class Meter:
     def measure(self, gpus: GpuSet) -> Evidence | Check:
         """Return the reading of a set, or why there is none."""
         command = gpus.command(self.params)
+        if self._unread is not None:
+            reason = f"it is not known who uses its GPUs, so nothing was started; {self._unread}"
+            remedy = "Repair nvidia-smi (see gpu_driver) and run the gate again."
+            return unknown("nccl_bandwidth.busy", gpus.name, reason, remedy)
         user = next((self._used[u] for u in gpus.uuids or self._used if u in self._used), None)
         if user is None:
             self.fresh = self.source.live
@@ -358,8 +370,9 @@ def fleet_of(sets: Sequence[tuple[GpuSet, _nccl_tests.Outcome]], readings: Seque
         ("nccl_bandwidth.nccl_tests", {run.version for run in runs if run.version}),
         ("nccl_bandwidth.nccl_library", {run.library for run in runs if run.library}),
     ):
-        if len(found) == 1:
-            versions[name] = found.pop()
+        # A node with two is told with both; without the fact nobody could compare it.
+        if found:
+            versions[name] = ", ".join(sorted(found))
     return {"versions": versions, "values": values}
 
 

@@ -60,6 +60,9 @@ options:
     description:
       - V(unit) when the unit itself is bound, so that every process of it is judged. V(engine) when vLLM binds its
         workers (C(--numa-bind)), so that only processes named C(VLLM::Worker) are.
+      - A unit whose GPUs are on several NUMA nodes (HGX boards of four GPUs) can only be judged with V(engine). Each
+        worker must then be bound to one of these nodes, the one that holds most of its memory, each node must have a
+        worker, and its CPUs must be among those of the unit. Which node is nearest to which worker's GPU is not judged.
     type: str
     choices: [unit, engine]
     default: unit
@@ -95,7 +98,7 @@ gate:
 checks:
   description: >-
     Every judged fact, C(numa_binding.unit), C(numa_binding.cpus), C(numa_binding.policy),
-    C(numa_binding.local_memory) and C(numa_binding.nodes).
+    C(numa_binding.local_memory), C(numa_binding.spread) and C(numa_binding.nodes).
   type: list
   elements: dict
   returned: always
@@ -117,7 +120,7 @@ from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._board_profiles 
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._capture import Source, refusal
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._cli import GATE_ARGS, check_numbers, finish_gate
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._numa_binding import Unit
-from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._nvidia_topo import number_set
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._nvidia_topo import format_set, number_set
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import Check, Evidence, unknown
 
 ARGUMENT_SPEC = {
@@ -133,6 +136,7 @@ ARGUMENT_SPEC = {
 _CGROUPS = ("/sys/fs/cgroup", "/sys/fs/cgroup/systemd", "/sys/fs/cgroup/unified")
 _PROPERTIES = "ActiveState,SubState,MainPID,ControlGroup"
 _GONE = re.compile(r"No such (file or directory|process)")
+_SPANS = "Let the engine bind its workers (role vllm_iu, vllm_iu_binding: engine) and judge with binding=engine."
 _REMEDY = "Run the gate inference_units, which writes the file."
 
 
@@ -147,7 +151,12 @@ def read_units(source: Source, params: dict[str, Any]) -> list[Unit] | str:
         units = _vllm.parse_units(json.loads(evidence.stdout))
     except (ValueError, RecursionError) as exc:
         return f"{evidence.command}: {exc}"
-    return [Unit(u.id, number_set(u.cpus), u.numa_node) for u in units]
+    return [
+        Unit(u.id, number_set(u.cpus), u.numa_nodes[0])
+        if len(u.numa_nodes) == 1
+        else Unit(u.id, number_set(u.cpus), None, frozenset(u.numa_nodes))
+        for u in units
+    ]
 
 
 def text(evidence: Evidence) -> str:
@@ -172,6 +181,9 @@ def processes(source: Source, unit: str, group: str) -> tuple[list[int], str | N
 
 def judge_unit(source: Source, unit: Unit, params: dict[str, Any]) -> list[Check]:
     """Read and judge one unit's processes."""
+    if unit.nodes and params["binding"] == "unit":
+        reason = f"its GPUs are on NUMA nodes {format_set(unit.nodes)}, and a whole unit cannot be bound to one of them"
+        return [unknown("numa_binding.unit", unit.name, reason, _SPANS)]
     argv = ["systemctl", "show", f"vllm@{unit.name}.service", f"--property={_PROPERTIES}"]
     shown = source.read(argv, f"{unit.name}.systemctl.txt")
     state = dict(line.split("=", 1) for line in shown.stdout.splitlines() if "=" in line)
@@ -184,7 +196,7 @@ def judge_unit(source: Source, unit: Unit, params: dict[str, Any]) -> list[Check
             pids, problem = processes(source, unit.name, state["ControlGroup"])
     checks = [_numa_binding.unit_check(unit.name, state, pids, problem)]
     main = state.get("MainPID", "0")
-    judged = 0
+    judged: list[str] = []
     for pid in pids:
         status = source.read(["cat", f"/proc/{pid}/status"], f"status-{pid}.txt", needed=False)
         if str(pid) != main and status.rc == 1 and _GONE.search(status.stderr):
@@ -193,8 +205,10 @@ def judge_unit(source: Source, unit: Unit, params: dict[str, Any]) -> list[Check
         if params["binding"] == "engine" and status.rc == 0 and not name.startswith("VLLM::Worker"):
             continue
         maps = source.read(["cat", f"/proc/{pid}/numa_maps"], f"numa_maps-{pid}.txt", needed=False)
-        judged += 1
+        judged.append(text(maps))
         checks += _numa_binding.judge_process(unit, f"pid {pid}", text(status), text(maps), params["min_local"])
+    if unit.nodes and judged:
+        checks.append(_numa_binding.spread_check(unit, judged))
     if pids and not judged:
         reason = "none of its processes is a worker of vLLM (VLLM::Worker), which binding=engine judges"
         checks.append(unknown("numa_binding.unit", unit.name, reason, "Use binding=unit when the unit is bound."))

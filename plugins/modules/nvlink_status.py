@@ -14,9 +14,10 @@ author:
 description:
   - Reads C(nvidia-smi nvlink -s) and wants exactly the board's number of active links on each GPU, each at full speed.
     17 of 18 links is a V(fail) that names the GPU and the link.
-  - Reads C(nvidia-smi nvlink -e) and wants no recovery, replay or CRC error and none of NVLink 5's errors on any link.
-    CRC errors of a FLIT are a V(warn) below O(crc_flit), since the hardware sends a FLIT again. Successful link
-    recoveries and a bit error rate over 1e-12 are a V(warn). What error correction has repaired is not judged.
+  - Reads C(nvidia-smi nvlink -e) and wants no recovery or CRC error and none of NVLink 5's errors on any link since the
+    counters were reset, at boot or by C(nvidia-smi nvlink -re). Replays and CRC errors of a FLIT were sent again, so
+    since then they are a V(warn); with O(before) their growth is judged, which fails. Successful link recoveries and a
+    bit error rate over 1e-12 are a V(warn). What error correction has repaired is not judged.
   - On a board with NVSwitch it reads C(nvidia-smi -q) and wants Fabric State C(Completed) and Status C(Success) on
     B(every) GPU, no health line that names a fault, and all GPUs in one clique. Other boards have no fabric.
   - One captured file is judged by what is in it, C(nvlink -s), C(nvlink -e), C(-q), or several of them in one. A live
@@ -47,13 +48,14 @@ options:
     description: Lowest speed of an active link in GB/s and one direction, in place of the profile's.
     type: float
   crc_flit:
-    description: Number of CRC FLIT errors on a link from which on they are a V(fail) and no V(warn).
+    description:
+      - Number of CRC FLIT errors added on a link since O(before) from which on they are a V(fail) and no V(warn).
     type: int
     default: 100
   before:
     description:
       - An earlier reading of the same node, an C(nvlink_status.json) of its evidence or a capture of C(nvlink -e).
-        Counters that have grown since are a V(fail), those of CRC FLIT a V(warn).
+        Counters that have grown since are a V(fail), those of CRC FLIT by fewer than O(crc_flit) a V(warn).
     type: path
 seealso:
   - module: ai_infra.gpu_rack.nvlink_topology
@@ -226,7 +228,6 @@ def main() -> None:
         gpus=params["gpus"],
         links=params["links"],
         link_speed=params["link_speed"],
-        crc_flit=params["crc_flit"],
     )
     source = Source(params["captured"], params["timeout"])
     status = source.read(STATUS[0], *STATUS[1])
@@ -245,7 +246,7 @@ def main() -> None:
         then = earlier.read(ERRORS[0], *ERRORS[1])
         reason = refused(then)
         before = _nvlink_status.Report((), (reason,)) if reason else _nvlink_status.parse(then.stdout)
-        checks += _nvlink_status.judge_growth(counters, before)
+        checks += _nvlink_status.judge_growth(counters, before, params["crc_flit"])
     speed = _nvlink_status.slowest(links)
     values = {} if speed is None else {"nvlink_status.speed": {"value": speed, "unit": "GB/s", "better": "higher"}}
     finish_gate(

@@ -71,7 +71,9 @@ options:
     type: dict
     default: {}
   binding:
-    description: Who binds to the NUMA node, the unit's numactl or the engine's own option.
+    description:
+      - Who binds to the NUMA node, the unit's numactl or the engine's own option.
+      - A unit whose GPUs are on several NUMA nodes needs V(engine), which binds each worker to its own GPU's node.
     type: str
     choices: [unit, engine]
     default: unit

@@ -16,6 +16,8 @@ description:
     and judges every Xid of a GPU and every SXid of an NVSwitch by the action it asks for. The table is in
     C(docs/xid.md).
   - An Xid that is not in the table is V(unknown) and named. Xid 154 is judged by the recovery action in its own words.
+    Where it goes from a reset or reboot back to None, earlier Xids of this GPU that asked for a reset are a V(warn).
+  - Everything else stays in the log after the repair and blocks until a reboot or a shorter O(since).
   - An empty log, one that cannot be read, and one that does not reach back to the first line of this boot are
     V(unknown), because errors may be among the lines that are gone. O(since) asks for less than the whole boot.
   - One captured file with errors in it may be an excerpt, such as the lines of C(NVRM) alone. Then it is judged by
@@ -38,13 +40,21 @@ options:
     choices: [hgx_h100_8, hgx_h100_4, h100_nvl, h100_pcie, article]
   since:
     description:
-      - Judge only this many last seconds of this boot. Without it all of this boot.
+      - Judge only this many last seconds of this boot, Xids and the driver's other lines alike. Without it all of it.
       - The age is taken from the node's uptime, of a stored log from its last line. A line without a time counts.
     type: float
   before:
     description:
       - Evidence file C(xid.json) of an earlier run, taken before the burn-in. An error that is new since then is a
-        V(fail), whatever the table says. After a reboot in between every error is new.
+        V(fail), or a V(warn) when it asks for no more than the application's restart. After a reboot in between every
+        error is new.
+    type: path
+  last:
+    description:
+      - File on the host, such as C(/var/lib/gpu_rack/last/xid.json), that keeps how far a run had read the log that
+        judged the whole boot and did not block. A later log of the same boot need not reach back farther than a minute
+        before that, as on a node whose journal was vacuumed.
+      - Not used with O(captured), not written with O(since) and in check mode.
     type: path
 seealso:
   - module: ai_infra.gpu_rack.gpu_driver
@@ -114,20 +124,30 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils import _xid
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._board_profiles import NAMES
 from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._capture import Source, refusal
-from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._cli import GATE_ARGS, check_numbers, finish_gate
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._cli import (
+    GATE_ARGS,
+    check_numbers,
+    fail_unwritten,
+    finish_gate,
+    write_json,
+)
+from ansible_collections.ai_infra.gpu_rack.plugins.module_utils._verdict import BLOCKING, result, worst
 
 ARGUMENT_SPEC = {
     **GATE_ARGS,
     "profile": {"type": "str", "choices": list(NAMES)},
     "since": {"type": "float"},
     "before": {"type": "path"},
+    "last": {"type": "path"},
 }
 JOURNAL = ("journalctl", "--dmesg", "--boot", "--output=short-monotonic", "--no-pager")
 DMESG = ("dmesg",)
 GPUS = ("nvidia-smi", "--query-gpu=index,uuid,pci.bus_id", "--format=csv,noheader")
 
 
-def read_log(source: Source, since: float | None, now: float | None) -> tuple[_xid.Log, str | None]:
+def read_log(
+    source: Source, since: float | None, now: float | None, read_until: float | None
+) -> tuple[_xid.Log, str | None]:
     """Return the log that reaches back farthest enough, and why none can be judged."""
     found: list[tuple[_xid.Log, str | None]] = []
     for argv, names in (
@@ -138,10 +158,22 @@ def read_log(source: Source, since: float | None, now: float | None) -> tuple[_x
         evidence = source.read(argv, *names, needed=False)
         log, reason = _xid.parse(evidence.stdout), refusal(evidence)
         found.append((log, reason))
-        if source.single_file or (reason is None and log.kernel_lines and log.covers(since, now)):
+        if source.single_file or (reason is None and log.kernel_lines and log.covers(since, now, read_until)):
             return log, reason
     # None is enough; the one that shows more errors is the more useful headline.
     return max(found, key=lambda item: (item[1] is None, len(item[0].events), item[0].kernel_lines))
+
+
+def read_last(path: str | None, boot: str) -> float | None:
+    """Return the seconds after this boot up to which an earlier run had read, None when that is not known."""
+    if path is None or not boot:
+        return None
+    try:
+        data: Any = json.loads(Path(path).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    until = data.get("read_until") if isinstance(data, dict) and data.get("boot") == boot else None
+    return until if isinstance(until, float) else None
 
 
 def read_before(path: str | None) -> tuple[dict[tuple[str, int, str], int] | str | None, str]:
@@ -167,7 +199,8 @@ def main() -> None:
     words = uptime.stdout.split()
     now = float(words[0]) if uptime.rc == 0 and words and words[0].replace(".", "", 1).isdecimal() else None
     boot = source.read(["cat", "/proc/sys/kernel/random/boot_id"], "boot_id.txt", primary=False).stdout.strip()
-    log, refused = read_log(source, params["since"], now)
+    read_until = read_last(params["last"], boot) if source.live else None
+    log, refused = read_log(source, params["since"], now, read_until)
     gpus = _xid.parse_gpus(source.read(GPUS, "nvidia-smi-bus-ids.csv", primary=False).stdout)
     before, old_boot = read_before(params["before"])
     checks = _xid.judge(
@@ -179,10 +212,29 @@ def main() -> None:
         before,
         new_boot=bool(boot and old_boot and boot != old_boot),
         excerpt=source.single_file,
+        read_until=read_until,
     )
-    events = _xid.listed(_xid.window(log, params["since"], now), gpus)
+    events = _xid.listed(_xid.window(log, params["since"], now).events, gpus)
     xids = sorted({e["xid"] for e in events if e["kind"] == "Xid"})
-    finish_gate(module, "xid", checks, source.used, events=events, xids=xids, boot=boot)
+    extra: dict[str, Any] = {"events": events, "xids": xids, "boot": boot}
+    until = log.last.uptime if log.last is not None else None
+    if (
+        params["last"]
+        and source.live
+        and not module.check_mode
+        and params["since"] is None
+        and boot
+        and until is not None
+        # A log with a gap is a warn, and what was in the gap has not been read.
+        and checks[0].verdict == "pass"
+        and worst(check.verdict for check in checks) not in BLOCKING
+    ):
+        path = Path(params["last"])
+        try:
+            write_json(path, {"boot": boot, "read_until": until})
+        except (OSError, ValueError) as exc:
+            fail_unwritten(module, path, exc, {**result("xid", checks, source.used), **extra})
+    finish_gate(module, "xid", checks, source.used, **extra)
 
 
 if __name__ == "__main__":

@@ -130,10 +130,18 @@ def test_passing_needs_every_check_of_service_and_node(
         pytest.param({"a": 1}, "units: no inference unit is described", id="no list"),
         pytest.param([{"id": "a/b"}], "units[0]: no usable id", id="an id that is a path"),
         pytest.param([{"id": "a", "port": True, "numa_node": 0, "gpus": []}], "a: gpus []", id="no GPUs"),
+        pytest.param([{"id": "a", "port": 1, "numa_node": None, "gpus": []}], "a: numa_node None", id="no NUMA node"),
     ],
 )
 def test_a_plan_that_cannot_be_registered_says_why(units: Any, words: str) -> None:
     assert words in _membership.unit_problems(units)
+
+
+def test_a_unit_over_several_numa_nodes_can_be_registered() -> None:
+    unit = {"id": "a", "port": 1, "numa_node": None, "numa_nodes": [1, 3], "gpus": [{"index": 0}]}
+    assert _membership.unit_problems([unit]) == []
+    definition = _membership.service_definition(unit, board="b", model="m", address="", ttl=30)
+    assert definition["meta"]["numa"] == "1,3"
 
 
 def test_a_port_is_taken_from_the_scheme_and_a_path_is_refused() -> None:

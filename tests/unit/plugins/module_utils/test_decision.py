@@ -91,6 +91,21 @@ def test_a_missing_or_broken_file_is_unknown(content: bytes | None) -> None:
     assert read_result("ib_port", content).verdict == "unknown"
 
 
+def test_several_warnings_of_one_subject_are_no_contradiction() -> None:
+    """Two harmless Xids of one GPU are two events, not two values of one fact."""
+    xids = [Check("xid.event", "GPU 0", "warn", "harmless", f"Xid {n}", "none") for n in (31, 43, 31)]
+    found = read_result("xid", raw(stored(*xids, gate="xid")), HERE)
+    assert (found.verdict, len(found.checks)) == ("warn", 3)
+    # A pass beside them keeps its one value.
+    twice = [Check("xid.log", "kernel log", "pass", "lines", n, 1) for n in (7, 8)]
+    assert read_result("xid", raw(stored(*xids, *twice, gate="xid")), HERE).verdict == "unknown"
+    assert read_result("xid", raw(stored(*xids, twice[0], twice[0], gate="xid")), HERE).verdict == "warn"
+    # A fail made a warn does not pass for an event: the digest is of the whole.
+    lost = stored(*xids, Check("xid.event", "GPU 0", "fail", "lost", "Xid 79", "none"), gate="xid")
+    lost["checks"][-1]["verdict"] = lost["verdict"] = "warn"
+    assert "does not match its own digest" in read_result("xid", raw(lost), HERE).checks[0]["reason"]
+
+
 STAGES = {
     "all pass": ([GOOD], "pass", None),
     "a warning goes on": ([GOOD, WARN], "warn", WARN),

@@ -39,6 +39,20 @@ def four(**first: Any) -> list[dict[str, Any]]:
     return [row("node1", **first), row("node2", 477.0), row("node3", 475.0), row("node4", 478.0)]
 
 
+def test_lost_rows_of_earlier_runs_are_a_warning() -> None:
+    lost = {"problem": "the rows of earlier runs, since fleet.json cannot be read"}
+    verdict, check = judge([*four(), lost])
+    assert (verdict, check.check, check.value) == ("warn", "fleet_consistency.size", 4)
+    assert "not counted: the rows of earlier runs, since fleet.json cannot be read" in check.reason
+    assert {c.verdict for c in checks_of([*four(), lost], None)} == {"warn", "pass"}
+    assert judge([row("node1"), lost])[0] == "warn"
+    # It hides no defect, and it is no row by itself.
+    assert judge([*four(busbw=300.0), lost])[0] == "fail"
+    assert judge([lost])[0] == "unknown"
+    assert "not counted" in judge([lost], None)[1].reason
+    assert judge([*four(), {"problem": 1}], None)[0] == "unknown"
+
+
 def test_even_fleet_passes_with_everything_compared() -> None:
     checks = checks_of(four())
     assert [(c.check, c.subject, c.verdict) for c in checks] == [

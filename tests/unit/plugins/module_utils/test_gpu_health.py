@@ -406,14 +406,87 @@ def test_counters_that_fell_are_contradictory() -> None:
     assert one(judge(H100, before=before), "growth").verdict == "unknown"
 
 
-def test_fleet_names_only_what_the_node_agrees_on() -> None:
+HELD = "Clocks Event Reasons Counters"
+
+
+@pytest.mark.parametrize(
+    ("name", "nth", "verdict", "value"),
+    [
+        ("HW Thermal Slowdown", 1, "fail", 850000),
+        ("HW Power Braking", 0, "fail", 850000),
+        ("SW Thermal Slowdown", 1, "warn", 850000),
+        ("SW Power Capping", 0, None, None),
+        ("Sync Boost", 1, None, None),
+    ],
+)
+def test_a_slowdown_during_the_load_shows_in_its_time(
+    name: str, nth: int, verdict: str | None, value: int | None
+) -> None:
+    before = change(H100, 4, name, "12 us", nth)
+    after = change(H100, 4, name, "850012 us", nth)
+    checks = judge(after, before=before)
+    if verdict is None:
+        assert wrong(checks) == []
+        return
+    check = one(checks, "growth")
+    assert (check.verdict, check.value, check.unit, check.limit) == (verdict, value, "us", 0)
+    assert check.subject == "GPU 4 00000000:9D:00.0"
+    assert check.reason == f"the clocks were held down since the earlier reading: {name} for 850000 us"
+    # What was held down before the load says nothing of it, and a driver that was loaded again starts at 0.
+    assert wrong(judge(after, before=after)) == wrong(judge(before, before=after)) == []
+
+
+def test_the_worst_slowdown_and_lost_memory_are_both_told() -> None:
+    after = change(change(H100, 4, "SW Thermal Slowdown", "900 us", 1), 4, "HW Thermal Slowdown", "5 us", 1)
+    check = one(judge(after, before=H100), "growth")
+    assert (check.verdict, check.value) == ("fail", 5)
+    assert "SW Thermal Slowdown for 900 us" in check.reason
+    both = judge(change(after, 4, "Uncorrectable Error", "1"), before=H100)
+    assert wrong(both) == [("growth", "fail"), ("growth", "fail")]
+
+
+def test_a_driver_that_counts_no_time_is_not_judged_by_it() -> None:
+    old = re.sub(rf"(?m)^    {HELD}\n(        .*\n){{5}}", "", H100)
+    assert HELD not in old
+    assert wrong(judge(old, before=old)) == wrong(judge(H100, before=old)) == []
+    text = (FIXTURES / "nvidia-smi-550.90.07-q-hgx4.txt").read_text()
+    assert wrong(judge(text, Limits(profile("hgx_h100_4")), before=text)) == []
+    lost = judge(change(H100, 4, "HW Power Braking", None), before=H100)
+    assert wrong(lost) == [("growth", "unknown")]
+    assert wrong(judge(change(H100, 4, "HW Power Braking", "N/A"), before=H100)) == []
+
+
+def test_a_limit_of_the_link_wins_over_the_board() -> None:
+    gen4 = H100
+    for gpu in range(8):
+        for line, nth in (("Max", 0), ("Current", 3), ("Host Max", 0)):
+            gen4 = change(gen4, gpu, line, "4", nth)
+    assert [(c.check, c.verdict, c.limit_source) for c in judge(gen4) if c.verdict != "pass"] == [
+        ("gpu_health.pcie_gen", "fail", HGX_H100_8.source)
+    ]
+    checks = judge(gen4, dataclasses.replace(HGX8, pcie_gen=4))
+    assert wrong(checks) == []
+    (link,) = [c for c in checks if c.check == "gpu_health.pcie_gen"]
+    assert (link.value, link.limit, link.limit_source) == (4, 4, "option pcie_gen")
+    slow = change(H100, 2, "Current", "8x", 4)
+    assert one(judge(slow), "pcie_width").limit == 16
+    (width,) = [c for c in judge(slow, dataclasses.replace(HGX8, pcie_width=8)) if c.check == "gpu_health.pcie_width"]
+    assert (width.verdict, width.limit, width.limit_source) == ("pass", 8, "option pcie_width")
+    for limits in (dataclasses.replace(HGX8, pcie_width=32), dataclasses.replace(HGX8, pcie_gen=6)):
+        assert "fail" in {verdict for _name, verdict in wrong(judge(H100, limits))}
+
+
+def test_fleet_names_all_versions_of_the_node() -> None:
     assert _gpu_health.fleet(parse(H100))["versions"] == {
         "gpu_health.driver": "590.48.01",
         "gpu_health.vbios": "96.00.99.00.01",
-        "gpu_health.inforom": "G520.0200.00.05",
     }
     mixed = _gpu_health.fleet(parse(change(H100, 1, "VBIOS Version", "96.00.89.00.01")))
-    assert "gpu_health.vbios" not in mixed["versions"]
+    assert mixed["versions"]["gpu_health.vbios"] == "96.00.89.00.01, 96.00.99.00.01"
+    # A GPU that was replaced has a newer image; only its own node tells it, as a warning.
+    swapped = change(H100, 1, "Image Version", "G520.0200.00.07")
+    assert wrong(judge(swapped)) == [("inforom", "warn")]
+    assert _gpu_health.fleet(parse(swapped)) == _gpu_health.fleet(parse(H100))
 
 
 def test_readings_are_numbers_and_words() -> None:

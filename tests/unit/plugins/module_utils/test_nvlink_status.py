@@ -162,7 +162,8 @@ def test_the_option_links_serves_other_boards() -> None:
 # --- counters
 
 BAD_COUNTERS = [
-    ("Replay Errors", 1, "fail"),
+    ("Replay Errors", 1, "warn"),
+    ("Replay Errors", 400, "warn"),
     ("Recovery Errors", 1, "fail"),
     ("CRC Errors", 12, "fail"),
 ]
@@ -207,7 +208,7 @@ def test_counters_of_newer_drivers(old: str, new: str, verdict: str) -> None:
         assert got == (set() if verdict == "pass" else {verdict})
 
 
-@pytest.mark.parametrize(("count", "verdict"), [(0, None), (1, "warn"), (99, "warn"), (100, "fail")])
+@pytest.mark.parametrize(("count", "verdict"), [(0, None), (1, "warn"), (100, "warn"), (99999, "warn")])
 def test_crc_of_a_flit_is_sent_again_by_the_hardware(count: int, verdict: str | None) -> None:
     text = ERRORS.replace("CRC Errors", "CRC FLIT Errors")
     got = wrong(errors(change(text, 0, r"Link 2: CRC FLIT Errors: 0", f"Link 2: CRC FLIT Errors: {count}")))
@@ -243,6 +244,26 @@ def test_growth() -> None:
     assert (check.verdict, check.subject, check.value) == ("fail", "GPU 3 link 5", "crc +3")
     assert wrong(_nvlink_status.judge_growth(parse(now), parse(now))) == []
     assert wrong(_nvlink_status.judge_growth(parse(now), parse("")))[0][1] == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("name", "then", "now", "verdict"),
+    [
+        ("Replay Errors", 40, 40, "pass"),
+        ("Replay Errors", 40, 41, "fail"),
+        ("Recovery Errors", 0, 1, "fail"),
+        ("CRC FLIT Errors", 5000, 5099, "warn"),
+        ("CRC FLIT Errors", 5000, 5100, "fail"),
+    ],
+)
+def test_what_counts_is_what_was_added(name: str, then: int, now: int, verdict: str) -> None:
+    text = ERRORS.replace("CRC Errors", "CRC FLIT Errors")
+    old, new = (parse(change(text, 3, rf"Link 5: {name}: 0", f"Link 5: {name}: {n}")) for n in (then, now))
+    (check,) = _nvlink_status.judge_growth(new, old)
+    assert check.verdict == verdict
+    if "FLIT" in name:
+        assert _nvlink_status.judge_growth(new, old, 1000)[0].verdict == "warn"
+        assert _nvlink_status.judge_growth(new, old, 1)[0].verdict == "fail"
 
 
 # --- fabric

@@ -318,12 +318,11 @@ def test_bandwidth_of_one_node() -> None:
     assert (culprits, suspects, verdicts["n02"]) == (["node n02"], [], "fail")
 
 
-def test_fleet_value_is_the_median_of_the_pairs() -> None:
+def test_fleet_value_is_the_median_bandwidth_of_the_pairs() -> None:
     fabric = Fabric(3)
     fabric.sweep(LATENCY)
-    assert judge("n01", fabric.results(), LATENCY).fleet == {
-        "values": {"ib_latency.latency": {"value": 1.9, "unit": "us", "better": "lower"}}
-    }
+    # Latency depends on where the partners are, so the nodes' medians say nothing about each other.
+    assert judge("n01", fabric.results(), LATENCY).fleet == {"values": {}}
     assert judge("n01", fabric.results(), BANDWIDTH).fleet == {
         "values": {"ib_bandwidth.bandwidth": {"value": 392.0, "unit": "Gb/s", "better": "higher"}}
     }

@@ -117,6 +117,17 @@ def test_engine_binding_sets_numa_bind() -> None:
     assert _vllm.config(UNIT, engine(binding="engine"))["numa-bind"] is True
 
 
+SPANNING = _vllm.parse_units([{**ITEM, "numa_node": None, "numa_nodes": [1, 3, 5, 7]}])[0]
+
+
+def test_a_unit_over_several_numa_nodes_is_bound_by_the_engine() -> None:
+    assert SPANNING.numa_nodes == (1, 3, 5, 7)
+    assert _vllm.config(SPANNING, engine(binding="engine"))["numa-bind"] is True
+    assert _vllm.environment(SPANNING, engine(binding="engine"))["GPU_RACK_IU_NUMA_NODE"] == "1,3,5,7"
+    with pytest.raises(ValueError, match=r"node1-iu0 are on NUMA nodes 1,3,5,7.*vllm_iu_binding: engine"):
+        _vllm.config(SPANNING, ENGINE)
+
+
 def test_config_text_is_yaml_with_the_same_values() -> None:
     config = {"model": 'a "b": #c', "flag": True, "no-x": False, "list": ["a", 1], "map": {"k": [1]}, "n": 0.9}
     assert yaml.safe_load(_vllm.config_text(config)) == config
@@ -171,6 +182,9 @@ def test_environment_text_is_quoted_for_systemd() -> None:
         ([{**ITEM, "gpus": []}], "0 GPUs"),
         ([{**ITEM, "port": 0}], "port 0"),
         ([{k: v for k, v in ITEM.items() if k != "numa_node"}], "'numa_node'"),
+        ([{**ITEM, "numa_node": None}], "'numa_nodes'"),
+        ([{**ITEM, "numa_node": None, "numa_nodes": []}], "NUMA node  and port 8000"),
+        ([{**ITEM, "numa_node": None, "numa_nodes": [-1, 0]}], "NUMA node -1,0 and port 8000"),
         ([ITEM, {**ITEM, "id": "node1-iu1", "port": 8001}], "GPU GPU-0, GPU-1, GPU-2, GPU-3 is in two units"),
         ([ITEM, {**ITEM, "id": "node1-iu1", "gpus": [{"index": 4, "uuid": "GPU-4"}]}], "port 8000 is in two units"),
     ],

@@ -166,15 +166,64 @@ def test_a_window_over_dates() -> None:
     assert verdict(FALLEN, since=60.0) == "fail"
 
 
-def test_errors_of_the_burn_in_fail_whatever_they_are() -> None:
+def test_the_drivers_other_lines_are_in_the_window_too() -> None:
+    lost = "[ 20.0] NVRM: GPU 0000:66:00.0: RmInitAdapter failed! (0x22:0x56:884)\n"
+    for line in (lost, f"{GPU}abc, pid=1\n", "[ 20.0] nvidia_error: 12 callbacks suppressed\n"):
+        text = f"{CLEAN}{line}[ 2000.0] eth0: up\n"
+        assert verdict(text) == verdict(text, since=1990.0) != "pass"
+        assert verdict(text, since=600.0) == "pass"
+
+
+RESET = f"{GPU}{CHANGED} 0x1 (GPU Reset Required) to 0x0 (None)\n"
+
+
+@pytest.mark.parametrize(
+    ("tail", "wanted"),
+    [
+        (RESET, "warn"),
+        (RESET.replace("GPU Reset Required", "PF FLR"), "warn"),
+        (RESET.replace("0x1 (GPU Reset Required)", "0x4 (Drain and Reset)"), "warn"),
+        (RESET.replace("0x1 (GPU Reset Required)", "0x3 (Drain P2P)"), "fail"),
+        (RESET.replace("0000:66:00", "0000:3b:00"), "fail"),
+        (f"{RESET}{GPU}95, pid=1, Uncontained\n", "fail"),
+        (f"{RESET}{GPU}31, pid=1\n", "warn"),
+        (f"{RESET}{GPU}{CHANGED} 0x0 (None) to 0x1 (GPU Reset Required)\n", "fail"),
+        (f"{RESET}{GPU}79, GPU has fallen off the bus.\n{RESET}", "fail"),
+        (f"{GPU}64, Row Remapper: Error\n{RESET}", "fail"),
+        (f"{GPU}{CHANGED}\n", "fail"),
+    ],
+)
+def test_a_reset_that_the_driver_confirms_ends_the_xids_before_it(tail: str, wanted: str) -> None:
+    failed = f"{CLEAN}{GPU}95, pid=1, Uncontained\n{GPU}{CHANGED} 0x0 (None) to 0x1 (GPU Reset Required)\n"
+    assert verdict(failed) == "fail"
+    assert verdict(failed + tail) == wanted
+
+
+def test_errors_of_the_burn_in() -> None:
     before = _xid.counted(_xid.listed(_xid.parse(CLEAN).events, {}))
     more = CLEAN + "[ 900.0] NVRM: Xid (PCI:0000:3b:00): 31, pid=1\n"
     assert judged(CLEAN, before=before)[1] == ("xid.growth", "all GPUs", "pass", 0)
-    assert judged(more, before=before)[2] == ("xid.growth", "GPU 0000:3b:00", "fail", 1)
+    assert judged(more, before=before)[2] == ("xid.growth", "GPU 0000:3b:00", "warn", 1)
+    assert judged(more.replace(": 31,", ": 45,"), before=before)[2][2] == "warn"
+    assert judged(more.replace(": 31,", ": 106,"), before=before)[2][2] == "pass"
+    worse = more.replace(": 31,", ": 63,")
+    assert judged(worse, before=before)[2] == ("xid.growth", "GPU 0000:3b:00", "fail", 1)
+    assert judged(CLEAN + RESET, before=before)[2][2] == "warn"
     old = _xid.counted(_xid.listed(_xid.parse(more).events, {}))
     assert verdict(more, before=old) == "warn"
-    assert verdict(more, before=old, new_boot=True) == "fail"
+    assert verdict(worse, before=_xid.counted(_xid.listed(_xid.parse(worse).events, {})), new_boot=True) == "fail"
+    assert judged(more, before=old, new_boot=True)[2] == ("xid.growth", "GPU 0000:3b:00", "warn", 1)
     assert verdict(CLEAN, before="xid.json cannot be read") == "unknown"
+
+
+def test_growth_in_a_log_that_has_lost_lines() -> None:
+    part = "[ 900.0] NVRM: Xid (PCI:0000:3b:00): 63, x\n[ 2000.0] eth0: up\n"
+    before = {("Xid", 63, "0000:3b:00"): 1}
+    (found,) = (c for c in _xid.judge(_xid.parse(part), None, before=before, read_until=1e3) if "growth" in c.check)
+    assert (found.verdict, "may be one of before" in found.reason) == ("unknown", True)
+    assert judged(part, before={}, read_until=1e3)[2][:3] == ("xid.growth", "GPU 0000:3b:00", "fail")
+    assert judged("[ 900.0] eth0: up\n", before=before, read_until=1e3)[0][2] == "pass"
+    assert judged("[ 950.0] eth0: up\n", before=before, read_until=1e3)[0][2] == "unknown"
 
 
 @pytest.mark.parametrize("events", [None, "x", [1], [{}], [{"kind": "Xid", "xid": 1, "pci": "", "count": 0}]])

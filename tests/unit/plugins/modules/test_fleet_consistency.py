@@ -79,11 +79,25 @@ def test_node_without_a_result_keeps_its_old_row(tmp_path: Path) -> None:
     assert [row["node"] for row in rows] == ["node1", "node2", "node3", "node4"]
 
 
-@pytest.mark.parametrize("text", ["", "{", "{}", "[1]", '[{"node": 1}]'])
-def test_damaged_baseline_is_an_error(tmp_path: Path, text: str) -> None:
-    (tmp_path / "fleet.json").write_text(text)
-    with pytest.raises(AnsibleFilterError, match="Delete it"):
-        fleet_rows(["node1"], HOSTS, NAMES, str(tmp_path / "fleet.json"))
+@pytest.mark.parametrize("text", ["", "{", "{}", "[1]", '[{"node": 1}]', "[" * 200000, '{"rows": {}}'])
+def test_damaged_baseline_counts_as_none_and_warns(run: Run, tmp_path: Path, text: str) -> None:
+    """It lies on the controller: an error would quarantine every node of the run."""
+    file = tmp_path / "fleet.json"
+    file.write_text(text)
+    rows = fleet_rows(list(HOSTS), HOSTS, NAMES, str(file), list(HOSTS))
+    assert rows[:-1] == fleet_rows(list(HOSTS), HOSTS, NAMES)
+    assert list(rows[-1]) == ["problem"]
+    result = run(node="node1", rows=rows, enforce=False)
+    assert (result["verdict"], result["checks"][0]["check"]) == ("warn", "fleet_consistency.size")
+    assert f"not counted: the rows of earlier runs, since {file}" in result["summary"]
+    # What this run then stores is a baseline again, with or without the row about the old one.
+    file.write_text(json.dumps({"rows": rows}))
+    again = fleet_rows(["node1"], HOSTS, NAMES, str(file), list(HOSTS))
+    assert again == rows[:-1]
+    assert run(node="node1", rows=again)["verdict"] == "pass"
+
+
+def test_wrong_arguments_of_the_filter() -> None:
     with pytest.raises(AnsibleFilterError, match="give lists"):
         fleet_rows("node1", HOSTS, NAMES)
 

@@ -65,6 +65,34 @@ def test_symbol_errors_and_a_link_that_went_down_are_caught(run: Run, bundle: Pa
     result = run(captured=str(bundle), hcas=HCAS, rate=400, enforce=False)
     assert found(result) == [("link_downed", "mlx5_1", "fail", 3)]
     assert run(captured=str(bundle), hcas=HCAS, rate=400, counter_limit=5)["verdict"] == "warn"
+    (check,) = [c for c in result["checks"] if c["verdict"] == "fail"]
+    assert "perfquery -C HCA -P PORT -R" in check["remedy"]
+    assert "option counter_limit, counter_limits for this counter alone" in check["remedy"]
+
+
+@pytest.mark.parametrize(("single", "every", "verdict"), [(4, None, "warn"), ("4", 0, "warn"), (2, 9, "fail")])
+def test_a_limit_of_one_counter_leaves_the_others_alone(
+    run: Any, bundle: Path, single: int | str, every: int | None, verdict: str
+) -> None:
+    options = {"counter_limits": {"LinkDownedCounter": single}}
+    if every is not None:
+        options["counter_limit"] = every
+    args = {"captured": str(bundle), "hcas": HCAS, "rate": 400, **options}
+    (bundle / "sysfs-counters.txt").write_text(counter("mlx5_1", "link_downed", 3))
+    result = run(**args)
+    assert found(result) == [("link_downed", "mlx5_1", verdict, 3)]
+    (check,) = [c for c in result["checks"] if c["verdict"] == verdict]
+    assert (check["limit"], check["limit_source"]) == (int(single), "option counter_limits")
+    (bundle / "sysfs-counters.txt").write_text(counter("mlx5_1", "symbol_error", 11))
+    result = run(**args)
+    assert found(result) == [("symbol_errors", "mlx5_1", "fail" if every != 20 else "warn", 11)]
+
+
+@pytest.mark.parametrize("limits", [{"LinkDowned": 3}, {"LinkDownedCounter": -1}, {"LinkDownedCounter": "many"}])
+def test_limits_of_unknown_counters_are_refused(run: Any, bundle: Path, limits: dict[str, Any]) -> None:
+    result = run(captured=str(bundle), hcas=HCAS, rate=400, counter_limits=limits)
+    assert result["failed"]
+    assert "counter_limits" in result["msg"]
 
 
 def test_a_bundle_without_counters_is_unknown_unless_they_are_not_wanted(run: Run, bundle: Path) -> None:

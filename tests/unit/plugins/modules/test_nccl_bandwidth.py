@@ -194,6 +194,31 @@ def test_gpus_in_use_are_left_alone_and_the_last_result_counts(run: Run, node: P
     assert live(run, node, min_busbw=400.0)["verdict"] == "fail", "held against the limits of today"
 
 
+def test_nothing_starts_while_it_is_not_known_who_uses_the_gpus(run: Run, node: Path) -> None:
+    assert live(run, node)["verdict"] == "pass", "a last result does not help either"
+    calls(node)
+    for script, said, timeout in (
+        ("exit 9", "status 9", 30),
+        ("sleep 30", "still running", 0.3),
+        ("echo 'GPU-5, 4711, python3'; exit 15", "status 15", 30),
+        ("echo 'Failed to initialize NVML'", "a line cannot be read: 'Failed to initialize NVML'", 30),
+        ("echo 'GPU-5, 4711'", "a line cannot be read", 30),
+    ):
+        tool(node, "nvidia-smi", script)
+        result = live(run, node, timeout=timeout)
+        assert [n.split()[0] for n in names(result, "unknown")] == ["nccl_bandwidth.busy"] * 3
+        assert said in result["summary"]
+        assert calls(node) == []
+
+
+def test_a_process_with_commas_in_its_name_uses_its_gpu(run: Run, node: Path) -> None:
+    (node / "apps").write_text("GPU-5, 4711, python3 a,b, c\n")
+    result = live(run, node, sets="units")
+    assert names(result, "unknown") == ["nccl_bandwidth.busy node1-iu1"]
+    assert "process 4711 (python3 a,b, c)" in result["summary"]
+    assert len(calls(node)) == 1
+
+
 def test_last_result_of_another_boot_does_not_count(run: Run, node: Path) -> None:
     assert live(run, node)["verdict"] == "pass"
     file = node / "last/nccl.json"
@@ -248,3 +273,10 @@ def test_command_is_a_plain_line(node: Path) -> None:
         {"algorithm": "nvls", "size": 1, "iterations": 2, "warmup": 3, "tool": "t"}
     )
     assert shlex.join(words) == "env CUDA_VISIBLE_DEVICES=GPU-1,GPU-2 NCCL_ALGO=NVLS t -b 1 -e 1 -g 2 -n 2 -w 3 -c 1"
+
+
+def test_a_node_with_two_libraries_names_both_for_the_comparison() -> None:
+    """Without the fact the comparison could only say unknown."""
+    readings = [nccl_bandwidth.Evidence("t", 0, text) for text in (BOARD, BOARD.replace("2.17.9", "2.18.0"))]
+    versions = nccl_bandwidth.fleet_of([], readings)["versions"]
+    assert versions["nccl_bandwidth.nccl_tests"] == "2.17.9, 2.18.0"
