@@ -31,6 +31,8 @@ _ANSWERS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("nvidia-smi", ("nvlink", "-s"), "nvidia-smi-nvlink-s.txt"),
     ("nvidia-smi", ("nvlink", "-e"), "nvidia-smi-nvlink-e.txt"),
     ("nvidia-smi", ("-q",), "nvidia-smi-q.txt"),
+    # No process uses a GPU.
+    ("nvidia-smi", ("--query-compute-apps=gpu_uuid,pid,process_name",), "/dev/null"),
     ("ibstat", (), "ibstat.txt"),
     ("chronyc", ("tracking",), "chronyc-tracking.txt"),
     ("chronyc", ("sources",), "chronyc-sources.txt"),
