@@ -27,6 +27,7 @@ VENV = Path("/opt/vllm-cpu")
 LOCK = SIMULATOR_DIR / "realvllm" / "requirements.lock"
 CONTAINER = "gpurack-real-node1"
 VOLUME = "gpurack-real-venv"
+KEY = PROJECT_DIR / ".sim" / "real" / "id_ed25519"
 NOT_RUN = 3
 _PYTHON = "/usr/bin/python3"
 _STAMP = "lock.sha256"
@@ -113,8 +114,21 @@ def start_container(reference: str) -> None:
         if time.monotonic() > end:
             raise SimError(f"boot of {CONTAINER}", f"systemd says {state or 'nothing'}", f"See docker logs {CONTAINER}")
         time.sleep(0.5)
+    authorize()
     make = ("python3", "/opt/simhw/engine/make_model.py", "/srv/models/tiny-llama")
     engine.docker("exec", CONTAINER, *make, what="making the tiny model")
+
+
+def authorize() -> None:
+    """Make an ssh key of this run and let it into the container, whose pristine image has no keys of its own."""
+    KEY.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for path in (KEY, KEY.with_suffix(".pub")):
+        path.unlink(missing_ok=True)
+    make = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", CONTAINER, "-f", str(KEY)]
+    engine.run(make, what=f"ssh key {KEY}", remedy="Install openssh-client")
+    public = KEY.with_suffix(".pub").read_text(encoding="ascii").strip()
+    script = f"ssh-keygen -A && install -d -m 700 /root/.ssh /run/sshd && echo '{public}' >/root/.ssh/authorized_keys"
+    engine.docker("exec", CONTAINER, "sh", "-c", script, what=f"ssh key of {CONTAINER}")
 
 
 def play(name: str, *words: str) -> None:
