@@ -46,4 +46,4 @@ rack-test: setup  ## site.yml on a simulated rack: again, drift, limit, faults, 
 	@tools/test rack
 
 clean: setup  ## take the simulated racks down
-	@simulator/rack down --all
+	@for rack in simulator/racks/*.yml; do simulator/rack --rack "$$(basename "$$rack" .yml)" down || exit; done
