@@ -127,7 +127,12 @@ def authorize() -> None:
     make = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", CONTAINER, "-f", str(KEY)]
     engine.run(make, what=f"ssh key {KEY}", remedy="Install openssh-client")
     public = KEY.with_suffix(".pub").read_text(encoding="ascii").strip()
-    script = f"ssh-keygen -A && install -d -m 700 /root/.ssh /run/sshd && echo '{public}' >/root/.ssh/authorized_keys"
+    # Without host keys ssh.service failed at boot, and each of its restarts removes /run/sshd, which `sshd -i` needs.
+    # The running service keeps it.
+    script = (
+        f"ssh-keygen -A && install -d -m 700 /root/.ssh && echo '{public}' >/root/.ssh/authorized_keys"
+        " && systemctl reset-failed ssh.service && systemctl restart ssh.service"
+    )
     engine.docker("exec", CONTAINER, "sh", "-c", script, what=f"ssh key of {CONTAINER}")
 
 
